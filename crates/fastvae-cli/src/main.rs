@@ -1,0 +1,3 @@
+//! The `fastvae` command line.
+
+fn main() {}
