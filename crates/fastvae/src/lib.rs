@@ -2,9 +2,13 @@
 //!
 //! Modules stand in pipeline order; a module uses only modules above it.
 
+pub mod config;
 pub mod error;
 pub mod math;
 
 pub mod data;
+pub mod index;
+pub mod proposal;
 
+pub use config::Config;
 pub use error::{Error, Result};

@@ -1,5 +1,9 @@
 //! The numerical ground: matrices, random numbers by address, vector kernels, dense products.
 
+pub mod dense;
+pub mod matrix;
 pub mod random;
+pub mod simd;
 
+pub use matrix::{Matrix, MatrixView};
 pub use random::{Purpose, Stream};

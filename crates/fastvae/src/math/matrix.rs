@@ -1,0 +1,162 @@
+//! Row-major matrices of f32 whose rows start on cache lines.
+
+use bytemuck::{Pod, Zeroable};
+
+/// Floats in a cache line; rows are padded to a multiple of it.
+pub const LANES: usize = 16;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct CacheLine([f32; LANES]);
+
+/// A `rows x cols` matrix, row-major, each row padded with zeros to [`Matrix::stride`] floats and aligned to
+/// 64 bytes. The padding stays zero: kernels read it, so that no row has a tail.
+#[derive(Clone)]
+pub struct Matrix {
+    lines: Vec<CacheLine>,
+    rows: usize,
+    cols: usize,
+    stride: usize,
+}
+
+impl std::fmt::Debug for Matrix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Matrix({} x {})", self.rows, self.cols)
+    }
+}
+
+impl Matrix {
+    /// A matrix of zeros; pages are taken from the system only when they are first written.
+    pub fn zeros(rows: usize, cols: usize) -> Self {
+        let stride = cols.next_multiple_of(LANES);
+        Self { lines: bytemuck::zeroed_vec(rows * stride / LANES), rows, cols, stride }
+    }
+
+    /// A copy of `values`, `rows x cols` without padding.
+    ///
+    /// # Panics
+    /// If `values` is not `rows * cols` long.
+    pub fn from_rows(rows: usize, cols: usize, values: &[f32]) -> Self {
+        assert_eq!(values.len(), rows * cols, "the values of a {rows} x {cols} matrix");
+        let mut matrix = Self::zeros(rows, cols);
+        for row in 0..rows {
+            matrix.row_mut(row)[..cols].copy_from_slice(&values[row * cols..][..cols]);
+        }
+        matrix
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of meaningful columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Floats from one row to the next: `cols` rounded up to [`LANES`].
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// All rows with their padding.
+    pub fn data(&self) -> &[f32] {
+        bytemuck::cast_slice(&self.lines)
+    }
+
+    /// All rows with their padding, to write. The padding must stay zero.
+    pub fn data_mut(&mut self) -> &mut [f32] {
+        bytemuck::cast_slice_mut(&mut self.lines)
+    }
+
+    /// Row `row` with its padding.
+    #[inline(always)]
+    pub fn row(&self, row: usize) -> &[f32] {
+        &self.data()[row * self.stride..][..self.stride]
+    }
+
+    /// Row `row` with its padding, to write. The padding must stay zero.
+    #[inline(always)]
+    pub fn row_mut(&mut self, row: usize) -> &mut [f32] {
+        let stride = self.stride;
+        &mut self.data_mut()[row * stride..][..stride]
+    }
+
+    /// A view of the whole matrix.
+    pub fn view(&self) -> MatrixView<'_> {
+        MatrixView { data: self.data(), rows: self.rows, cols: self.cols, stride: self.stride }
+    }
+}
+
+/// A borrowed row-major matrix, padded (from [`Matrix`]) or not (from a mapped file).
+#[derive(Debug, Clone, Copy)]
+pub struct MatrixView<'a> {
+    data: &'a [f32],
+    rows: usize,
+    cols: usize,
+    stride: usize,
+}
+
+impl<'a> MatrixView<'a> {
+    /// A view of `data`, `rows x cols` without padding.
+    ///
+    /// # Panics
+    /// If `data` is not `rows * cols` long.
+    pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
+        assert_eq!(data.len(), rows * cols, "the values of a {rows} x {cols} matrix");
+        Self { data, rows, cols, stride: cols }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of meaningful columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Floats from one row to the next.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// All rows with their padding.
+    pub fn data(&self) -> &'a [f32] {
+        self.data
+    }
+
+    /// The meaningful part of row `row`.
+    #[inline(always)]
+    pub fn row(&self, row: usize) -> &'a [f32] {
+        &self.data[row * self.stride..][..self.cols]
+    }
+
+    /// Row `row` with its padding.
+    #[inline(always)]
+    pub fn padded_row(&self, row: usize) -> &'a [f32] {
+        &self.data[row * self.stride..][..self.stride]
+    }
+
+    /// Rows `start .. start + rows` as a view.
+    pub fn rows_from(&self, start: usize, rows: usize) -> Self {
+        Self { data: &self.data[start * self.stride..][..rows * self.stride], rows, ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_start_on_cache_lines_and_padding_is_zero() {
+        let matrix = Matrix::from_rows(3, 5, &(0..15).map(|v| v as f32).collect::<Vec<_>>());
+        for row in 0..3 {
+            assert_eq!(matrix.row(row).as_ptr() as usize % 64, 0);
+            assert_eq!(matrix.row(row)[5..], [0.0; 11]);
+            assert_eq!(matrix.view().row(row)[4], row as f32 * 5.0 + 4.0);
+        }
+    }
+}

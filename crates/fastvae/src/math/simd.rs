@@ -1,0 +1,274 @@
+//! Vector kernels with run-time dispatch: one source for AVX-512, AVX2, SSE and NEON.
+//!
+//! Sums run in 16 lanes on every processor, so that results differ between instruction sets only by fused
+//! multiply-adds. Functions over `S: Simd` are building blocks, inlined into a dispatched body; the others
+//! dispatch themselves and are for whole rows or longer.
+
+use std::sync::OnceLock;
+
+use fearless_simd::{Level, dispatch, f32x16, i32x16, prelude::*};
+
+use crate::math::MatrixView;
+use crate::math::matrix::LANES;
+
+/// The environment variable that forces an instruction set: `avx512`, `avx2` or `portable`.
+pub const SIMD_VARIABLE: &str = "FASTVAE_SIMD";
+
+/// The instruction set in use: the best of this processor, or the one that [`SIMD_VARIABLE`] asks for.
+pub fn level() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL
+        .get_or_init(|| forced_level(std::env::var(SIMD_VARIABLE).ok().as_deref()).unwrap_or_else(Level::new))
+}
+
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+fn forced_level(name: Option<&str>) -> Option<Level> {
+    let best = Level::new();
+    match name? {
+        "avx512" => best.as_avx512().map(Level::Avx512),
+        "avx2" => best.as_avx2().map(Level::Avx2),
+        "portable" => best.as_sse2().map(Level::Sse2),
+        _ => None,
+    }
+}
+
+#[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
+fn forced_level(_: Option<&str>) -> Option<Level> {
+    None
+}
+
+/// The name of the instruction set in use.
+pub fn level_name() -> String {
+    let name = format!("{:?}", level());
+    name.split('(').next().unwrap_or(&name).to_lowercase()
+}
+
+/// `e^x` in each lane, relative error below 3e-7; arguments are clamped to ±87.
+#[inline(always)]
+pub fn exp<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
+    let x = x.min(f32x16::splat(simd, 87.0)).max(f32x16::splat(simd, -87.0));
+    let n = (x * std::f32::consts::LOG2_E).round_ties_even();
+    // ln 2 in two parts, the first with zeros at the end, so that n * LN2_HIGH is exact.
+    let r = n.mul_add(f32x16::splat(simd, -0.693_359_4), x);
+    let r = n.mul_add(f32x16::splat(simd, 2.121_944_4e-4), r);
+    let mut p = f32x16::splat(simd, 1.987_569_1e-4);
+    for c in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+        p = p.mul_add(r, f32x16::splat(simd, c));
+    }
+    let fraction = p.mul_add(r * r, r) + 1.0;
+    let exponent = (n.to_int::<i32x16<S>>() + 127) << 23;
+    fraction * exponent.bitcast::<f32x16<S>>()
+}
+
+/// Natural logarithm in each lane of positive normal numbers, absolute error below 2e-7 near 1.
+#[inline(always)]
+pub fn ln<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
+    let bits = x.bitcast::<i32x16<S>>();
+    // Mantissa in [sqrt(1/2), sqrt(2)): shift the cut so that the exponent carries over there.
+    let shifted = bits - 0x3f35_04f3;
+    let exponent: f32x16<S> = (shifted >> 23).to_float();
+    let mantissa = ((shifted & 0x007f_ffff) + 0x3f35_04f3).bitcast::<f32x16<S>>();
+    let f = mantissa - 1.0;
+    let mut p = f32x16::splat(simd, 7.037_683_6e-2);
+    for c in [
+        -1.151_461e-1,
+        1.167_699_9e-1,
+        -1.242_014_1e-1,
+        1.424_932_3e-1,
+        -1.666_805_8e-1,
+        2.000_071_5e-1,
+        -2.499_999_4e-1,
+        3.333_333_1e-1,
+    ] {
+        p = p.mul_add(f, f32x16::splat(simd, c));
+    }
+    let square = f * f;
+    let tail = (p * f).mul_add(square, square * -0.5);
+    let low = exponent.mul_add(f32x16::splat(simd, -2.121_944_4e-4), tail);
+    exponent.mul_add(f32x16::splat(simd, 0.693_359_4), f + low)
+}
+
+/// Inner product of two slices of equal length.
+#[inline(always)]
+pub fn dot_in<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [f32x16::splat(simd, 0.0); 2];
+    let (mut a, mut b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    for (i, (x, y)) in (&mut a).zip(&mut b).enumerate() {
+        sums[i & 1] = f32x16::from_slice(simd, x).mul_add(f32x16::from_slice(simd, y), sums[i & 1]);
+    }
+    let tail: f32 = a.remainder().iter().zip(b.remainder()).map(|(x, y)| x * y).sum();
+    (sums[0] + sums[1]).reduce_sum() + tail
+}
+
+/// `y += alpha * x` for slices of equal length.
+#[inline(always)]
+pub fn axpy_in<S: Simd>(simd: S, alpha: f32, x: &[f32], y: &mut [f32]) {
+    let a = f32x16::splat(simd, alpha);
+    let (mut x, mut y) = (x.chunks_exact(LANES), y.chunks_exact_mut(LANES));
+    for (x, y) in (&mut x).zip(&mut y) {
+        f32x16::from_slice(simd, x).mul_add(a, f32x16::from_slice(simd, y)).store_slice(y);
+    }
+    for (x, y) in x.remainder().iter().zip(y.into_remainder()) {
+        *y += alpha * x;
+    }
+}
+
+/// Inner product of two slices of equal length.
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+    debug_assert_eq!(a.len(), b.len());
+    dispatch!(level(), simd => dot_in(simd, a, b))
+}
+
+/// `y += alpha * x` for slices of equal length.
+pub fn axpy(alpha: f32, x: &[f32], y: &mut [f32]) {
+    debug_assert_eq!(x.len(), y.len());
+    dispatch!(level(), simd => axpy_in(simd, alpha, x, y));
+}
+
+/// `out[i] = query . rows[i]` for the rows `0..out.len()`; `query` has the view's columns.
+pub fn row_dots(rows: MatrixView<'_>, query: &[f32], out: &mut [f32]) {
+    #[inline(always)]
+    fn body<S: Simd>(simd: S, rows: MatrixView<'_>, query: &[f32], out: &mut [f32]) {
+        for (row, out) in out.iter_mut().enumerate() {
+            *out = dot_in(simd, rows.row(row), query);
+        }
+    }
+    dispatch!(level(), simd => body(simd, rows, query, out));
+}
+
+/// Replaces each value by `e^(value - shift)` and returns their sum in f64.
+pub fn exp_shifted(values: &mut [f32], shift: f32) -> f64 {
+    #[inline(always)]
+    fn body<S: Simd>(simd: S, values: &mut [f32], shift: f32) -> f64 {
+        let mut total = 0.0;
+        // Sums of 256 values stay exact enough in f32; longer ones are added in f64.
+        for block in values.chunks_mut(256) {
+            let mut sum = f32x16::splat(simd, 0.0);
+            let mut lanes = block.chunks_exact_mut(LANES);
+            for lane in &mut lanes {
+                let e = exp(simd, f32x16::from_slice(simd, lane) - shift);
+                e.store_slice(lane);
+                sum = sum + e;
+            }
+            total += f64::from(sum.reduce_sum());
+            let tail = lanes.into_remainder();
+            if !tail.is_empty() {
+                let e = exp(simd, f32x16::from_fn(simd, |i| tail.get(i).copied().unwrap_or(0.0)) - shift);
+                let e = &e.as_slice()[..tail.len()];
+                tail.copy_from_slice(e);
+                total += f64::from(e.iter().sum::<f32>());
+            }
+        }
+        total
+    }
+    dispatch!(level(), simd => body(simd, values, shift))
+}
+
+/// The largest value, or negative infinity for an empty slice.
+pub fn max(values: &[f32]) -> f32 {
+    #[inline(always)]
+    fn body<S: Simd>(simd: S, values: &[f32]) -> f32 {
+        let mut best = f32x16::splat(simd, f32::NEG_INFINITY);
+        let mut lanes = values.chunks_exact(LANES);
+        for lane in &mut lanes {
+            best = best.max(f32x16::from_slice(simd, lane));
+        }
+        lanes.remainder().iter().fold(best.reduce_max(), |a, &b| a.max(b))
+    }
+    dispatch!(level(), simd => body(simd, values))
+}
+
+/// Replaces each positive value by its natural logarithm.
+pub fn ln_in_place(values: &mut [f32]) {
+    #[inline(always)]
+    fn body<S: Simd>(simd: S, values: &mut [f32]) {
+        let mut lanes = values.chunks_exact_mut(LANES);
+        for lane in &mut lanes {
+            ln(simd, f32x16::from_slice(simd, lane)).store_slice(lane);
+        }
+        let tail = lanes.into_remainder();
+        let padded = ln(simd, f32x16::from_fn(simd, |i| tail.get(i).copied().unwrap_or(1.0)));
+        tail.copy_from_slice(&padded.as_slice()[..tail.len()]);
+    }
+    dispatch!(level(), simd => body(simd, values));
+}
+
+/// Asks the processor to load the cache lines of `row` soon.
+#[inline(always)]
+pub fn prefetch(row: &[f32]) {
+    for line in row.chunks(LANES) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: prefetching has no effect on memory and accepts any address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = line;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::{Purpose, Stream};
+
+    /// Every instruction set that this machine has.
+    fn levels() -> Vec<Level> {
+        let mut levels = vec![Level::new()];
+        levels.extend(["avx512", "avx2", "portable"].iter().filter_map(|name| forced_level(Some(name))));
+        levels
+    }
+
+    fn values(n: usize, scale: f64) -> Vec<f32> {
+        let mut stream = Stream::new(3, Purpose::Initialise, 0, n as u32);
+        (0..n).map(|_| (stream.normal() * scale) as f32).collect()
+    }
+
+    #[test]
+    fn every_level_agrees_with_scalar_code_on_dot_and_axpy() {
+        for level in levels() {
+            for n in [0, 1, 15, 16, 17, 32, 200, 603] {
+                let (a, b) = (values(n, 1.0), values(n + 1, 1.0));
+                let expected: f64 = a.iter().zip(&b).map(|(x, y)| f64::from(x * y)).sum();
+                let got = dispatch!(level, simd => dot_in(simd, &a, &b[..n]));
+                assert!((f64::from(got) - expected).abs() < 1e-4, "{level:?} {n}");
+                let mut y = b[..n].to_vec();
+                dispatch!(level, simd => axpy_in(simd, 0.7, &a, &mut y));
+                assert!(y.iter().zip(&a).zip(&b).all(|((y, a), b)| (y - (b + 0.7 * a)).abs() < 1e-5));
+            }
+        }
+    }
+
+    #[test]
+    fn vector_exp_and_ln_are_as_exact_as_f32_allows() {
+        for level in levels() {
+            for x in values(4096, 25.0) {
+                let e = dispatch!(level, simd => exp(simd, f32x16::splat(simd, x)).as_slice()[3]);
+                let expected = f64::from(x.clamp(-87.0, 87.0)).exp();
+                assert!((f64::from(e) / expected - 1.0).abs() < 3e-7, "exp({x}) = {e} on {level:?}");
+                let positive = x.abs().max(1e-30);
+                let l = dispatch!(level, simd => ln(simd, f32x16::splat(simd, positive)).as_slice()[3]);
+                let expected = f64::from(positive).ln();
+                assert!(
+                    (f64::from(l) - expected).abs() < 3e-7 * expected.abs().max(1.0),
+                    "ln({positive}) = {l}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn shifted_exponentials_and_maxima_cover_tails() {
+        for n in [1, 16, 300, 1001] {
+            let mut v = values(n, 3.0);
+            let shift = max(&v);
+            assert_eq!(shift, v.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+            let expected: f64 = v.iter().map(|x| f64::from(x - shift).exp()).sum();
+            assert!((exp_shifted(&mut v, shift) / expected - 1.0).abs() < 1e-6);
+            let before = v.clone();
+            ln_in_place(&mut v);
+            assert!(v.iter().zip(&before).all(|(l, b)| (l - b.ln()).abs() < 1e-5));
+        }
+    }
+}
