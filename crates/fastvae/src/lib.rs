@@ -8,6 +8,7 @@ pub mod math;
 
 pub mod data;
 pub mod index;
+pub mod model;
 pub mod proposal;
 
 pub use config::Config;

@@ -140,6 +140,15 @@ impl<'a> MatrixView<'a> {
         &self.data[row * self.stride..][..self.stride]
     }
 
+    /// Columns `start .. start + cols` of every row as a view.
+    ///
+    /// # Panics
+    /// If the view has fewer columns.
+    pub fn columns(&self, start: usize, cols: usize) -> Self {
+        assert!(start + cols <= self.cols, "columns {start}..{} of {}", start + cols, self.cols);
+        Self { data: &self.data[start.min(self.data.len())..], cols, ..*self }
+    }
+
     /// Rows `start .. start + rows` as a view.
     pub fn rows_from(&self, start: usize, rows: usize) -> Self {
         Self { data: &self.data[start * self.stride..][..rows * self.stride], rows, ..*self }

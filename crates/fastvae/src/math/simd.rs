@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use fearless_simd::{Level, dispatch, f32x16, i32x16, prelude::*};
 
-use crate::math::MatrixView;
 use crate::math::matrix::LANES;
+use crate::math::{MatrixView, Stream};
 
 /// The environment variable that forces an instruction set: `avx512`, `avx2` or `portable`.
 pub const SIMD_VARIABLE: &str = "FASTVAE_SIMD";
@@ -193,6 +193,49 @@ pub fn ln_in_place(values: &mut [f32]) {
     dispatch!(level(), simd => body(simd, values));
 }
 
+/// `sin(2 pi t)` in each lane for |t| <= 1/4, absolute error below 1e-6.
+#[inline(always)]
+fn sin_turns<S: Simd>(simd: S, t: f32x16<S>) -> f32x16<S> {
+    let x = t * std::f32::consts::TAU;
+    let square = x * x;
+    let mut p = f32x16::splat(simd, 2.605_0e-6);
+    for c in [-1.980_741_8e-4, 8.333_025e-3, -1.666_665_7e-1] {
+        p = p.mul_add(square, f32x16::splat(simd, c));
+    }
+    (p * square).mul_add(x, x)
+}
+
+/// Fills `out` with standard normals by Box and Muller's transform: pair k of them is made from words 2k and
+/// 2k+1 of `stream`, the cosine first.
+pub fn fill_normals(stream: &Stream, out: &mut [f32]) {
+    #[inline(always)]
+    fn body<S: Simd>(simd: S, words: &[u32], out: &mut [f32]) {
+        const SCALE: f32 = 1.0 / (1u32 << 24) as f32;
+        let radius = f32x16::from_fn(simd, |i| ((words[2 * i] >> 8) + 1) as f32 * SCALE);
+        let turn = f32x16::from_fn(simd, |i| (words[2 * i + 1] >> 8) as f32 * SCALE) - 0.5;
+        let radius = (ln(simd, radius) * -2.0).max(f32x16::splat(simd, 0.0)).sqrt();
+        let cosine = sin_turns(simd, f32x16::splat(simd, 0.25) - turn.abs());
+        // Beyond a quarter turn the sine is that of the reflected angle.
+        let reflected = f32x16::splat(simd, 0.5).copysign(turn) - turn;
+        let near = turn.abs().simd_le(f32x16::splat(simd, 0.25));
+        let sine = sin_turns(simd, near.select(turn, reflected));
+        let (low, high) = (cosine * radius).interleave(sine * radius);
+        low.store_slice(&mut out[..LANES]);
+        high.store_slice(&mut out[LANES..2 * LANES]);
+    }
+    let mut words = [0; 2 * LANES];
+    for (block, out) in out.chunks_mut(2 * LANES).enumerate() {
+        stream.fill((block * 2 * LANES / 4) as u32, &mut words);
+        if out.len() == 2 * LANES {
+            dispatch!(level(), simd => body(simd, &words, out));
+        } else {
+            let mut padded = [0.0; 2 * LANES];
+            dispatch!(level(), simd => body(simd, &words, &mut padded));
+            out.copy_from_slice(&padded[..out.len()]);
+        }
+    }
+}
+
 /// Asks the processor to load the cache lines of `row` soon.
 #[inline(always)]
 pub fn prefetch(row: &[f32]) {
@@ -211,7 +254,7 @@ pub fn prefetch(row: &[f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::{Purpose, Stream};
+    use crate::math::Purpose;
 
     /// Every instruction set that this machine has.
     fn levels() -> Vec<Level> {
@@ -254,6 +297,23 @@ mod tests {
                     (f64::from(l) - expected).abs() < 3e-7 * expected.abs().max(1.0),
                     "ln({positive}) = {l}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn normals_equal_box_and_muller_in_f64() {
+        let stream = Stream::new(9, Purpose::Latent, 1, 2);
+        let mut out = vec![0.0; 1003];
+        fill_normals(&stream, &mut out);
+        let mut words = vec![0; 1004];
+        stream.fill(0, &mut words);
+        for (pair, words) in out.chunks(2).zip(words.chunks(2)) {
+            let unit = |word: u32| f64::from(word >> 8) / f64::from(1 << 24);
+            let radius = (-2.0 * (unit(words[0]) + 1.0 / f64::from(1 << 24)).ln()).sqrt();
+            let angle = std::f64::consts::TAU * (unit(words[1]) - 0.5);
+            for (got, want) in pair.iter().zip([radius * angle.cos(), radius * angle.sin()]) {
+                assert!((f64::from(*got) - want).abs() < 2e-5, "{got} {want}");
             }
         }
     }
