@@ -8,7 +8,9 @@ pub mod math;
 
 pub mod data;
 pub mod index;
+pub mod loss;
 pub mod model;
+pub mod optim;
 pub mod proposal;
 
 pub use config::Config;
