@@ -1,10 +1,21 @@
 //! Interactions: who touched what, read from files people have, filtered and split.
 
+mod builder;
+mod filter;
 mod ids;
 mod interactions;
+mod intern;
+mod select;
+mod split;
+mod statistics;
 
+pub use builder::InteractionsBuilder;
+pub use filter::{drop_empty, k_core};
 pub use ids::IdMap;
 pub use interactions::{Interactions, Row};
+pub use intern::IdMapBuilder;
+pub use split::{Split, SplitParts, hold_out};
+pub use statistics::{Spread, Statistics};
 
 /// An item's position in the catalogue: a row of every item table.
 pub type ItemId = u32;
