@@ -52,11 +52,11 @@ impl InteractionsBuilder {
         self.timestamps.extend(timestamp);
     }
 
-    /// Moves the positions of pairs `from..` as `users` and `items` say, where they are given.
-    pub(crate) fn renumber(&mut self, from: usize, users: Option<&[u32]>, items: Option<&[u32]>) {
+    /// Moves positions as `users` and `items` say, where they are given.
+    pub(crate) fn renumber(&mut self, users: Option<&[u32]>, items: Option<&[u32]>) {
         for (positions, moved) in [(&mut self.users, users), (&mut self.items, items)] {
             if let Some(moved) = moved {
-                for position in &mut positions[from..] {
+                for position in positions.iter_mut() {
                     *position = moved[*position as usize];
                 }
             }

@@ -16,14 +16,11 @@ pub fn k_core(data: &Interactions, k: usize) -> Result<Interactions> {
     loop {
         let mut changed = false;
         let mut item_counts = vec![0usize; data.n_items()];
-        for user in 0..data.n_users() {
-            if !user_alive[user] {
-                continue;
-            }
+        for (user, user_alive) in user_alive.iter_mut().enumerate().filter(|(_, alive)| **alive) {
             let items = data.row(user).items;
             let alive = items.iter().filter(|&&item| item_alive[item as usize]).count();
             if alive < k {
-                user_alive[user] = false;
+                *user_alive = false;
                 changed = true;
                 continue;
             }

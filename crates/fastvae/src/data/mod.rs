@@ -5,6 +5,7 @@ mod filter;
 mod ids;
 mod interactions;
 mod intern;
+mod read;
 mod select;
 mod split;
 mod statistics;
@@ -14,6 +15,9 @@ pub use filter::{drop_empty, k_core};
 pub use ids::IdMap;
 pub use interactions::{Interactions, Row};
 pub use intern::IdMapBuilder;
+pub use read::{
+    Column, Format, ReadOptions, ReadReport, read, read_aligned, read_pair, read_with_items, read_with_report,
+};
 pub use split::{Split, SplitParts, hold_out};
 pub use statistics::{Spread, Statistics};
 
