@@ -2,6 +2,7 @@
 
 mod builder;
 mod filter;
+mod generate;
 mod ids;
 mod interactions;
 mod intern;
@@ -9,9 +10,13 @@ mod read;
 mod select;
 mod split;
 mod statistics;
+mod titles;
+mod vocabulary;
+mod write;
 
 pub use builder::InteractionsBuilder;
 pub use filter::{drop_empty, k_core};
+pub use generate::{GenerateOptions, Generator};
 pub use ids::IdMap;
 pub use interactions::{Interactions, Row};
 pub use intern::IdMapBuilder;
@@ -20,6 +25,8 @@ pub use read::{
 };
 pub use split::{Split, SplitParts, hold_out};
 pub use statistics::{Spread, Statistics};
+pub use titles::{TitleOptions, TitleReport, Titles};
+pub use write::{TableWriter, write_interactions};
 
 /// An item's position in the catalogue: a row of every item table.
 pub type ItemId = u32;

@@ -37,6 +37,39 @@ impl fmt::Display for Column {
     }
 }
 
+/// Names people give to a column of items, spelled as by [`plain`]; the likelier first.
+pub(crate) const ITEM_NAMES: &[&str] = &[
+    "item",
+    "itemid",
+    "iid",
+    "items",
+    "movieid",
+    "movie",
+    "isbn",
+    "productid",
+    "product",
+    "bookid",
+    "book",
+    "trackid",
+    "songid",
+    "track",
+    "song",
+    "artistid",
+    "artist",
+    "asin",
+    "parentasin",
+    "articleid",
+    "businessid",
+    "gameid",
+    "animeid",
+    "recipeid",
+    "newsid",
+    "videoid",
+    "locationid",
+    "poiid",
+    "sku",
+];
+
 /// What a column is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -67,37 +100,7 @@ impl Role {
                 "sessionid",
                 "clientid",
             ],
-            Self::Item => &[
-                "item",
-                "itemid",
-                "iid",
-                "items",
-                "movieid",
-                "movie",
-                "isbn",
-                "productid",
-                "product",
-                "bookid",
-                "book",
-                "trackid",
-                "songid",
-                "track",
-                "song",
-                "artistid",
-                "artist",
-                "asin",
-                "parentasin",
-                "articleid",
-                "businessid",
-                "gameid",
-                "animeid",
-                "recipeid",
-                "newsid",
-                "videoid",
-                "locationid",
-                "poiid",
-                "sku",
-            ],
+            Self::Item => ITEM_NAMES,
             Self::Rating => &["rating", "ratings", "score", "stars", "bookrating", "overall"],
             Self::Weight => {
                 &["weight", "count", "plays", "playcount", "confidence", "quantity", "weights", "counts"]

@@ -9,18 +9,18 @@
 
 mod adjacency;
 mod collect;
-mod columns;
+pub(in crate::data) mod columns;
 mod delimited;
-mod fields;
-mod format;
-mod lines;
+pub(in crate::data) mod fields;
+pub(in crate::data) mod format;
+pub(in crate::data) mod lines;
 mod mat;
 mod matrix_market;
 mod npy;
 mod npz;
 #[cfg(feature = "parquet")]
 mod parquet;
-mod source;
+pub(in crate::data) mod source;
 mod value;
 mod zip;
 
