@@ -11,5 +11,7 @@ pub mod index;
 pub mod model;
 pub mod proposal;
 
+pub mod eval;
+
 pub use config::Config;
 pub use error::{Error, Result};
