@@ -179,9 +179,7 @@ mod tests {
     }
 
     fn histories(n_users: usize) -> Vec<Vec<ItemId>> {
-        (0..n_users)
-            .map(|u| (0..(u * 3) % 40).map(|k| (k * 31 + u * 2 % 29) as ItemId).collect())
-            .collect()
+        (0..n_users).map(|u| (0..(u * 3) % 40).map(|k| (k * 31 + u * 2 % 29) as ItemId).collect()).collect()
     }
 
     fn ranked(p: &Parameters, histories: &[Vec<ItemId>], k: usize) -> Vec<Vec<Scored>> {
@@ -244,7 +242,8 @@ mod tests {
     #[test]
     fn exclusions_leave_what_is_left() {
         let p = parameters(false);
-        let all_but_three: Vec<ItemId> = (0..N_ITEMS as ItemId).filter(|i| ![5, 600, 1299].contains(i)).collect();
+        let all_but_three: Vec<ItemId> =
+            (0..N_ITEMS as ItemId).filter(|i| ![5, 600, 1299].contains(i)).collect();
         let query = encode(p.view(), 1, |_| History { items: &[1, 2], weights: None });
         let rankings = rank_queries(query.view(), p.item_table(), |_| &all_but_three, 50);
         let mut left: Vec<ItemId> = rankings.iter().next().unwrap().1.iter().map(|s| s.item).collect();

@@ -60,7 +60,8 @@ impl TopK {
         for group in &mut groups {
             let mut survivors = 0;
             for (part, lanes) in group.chunks_exact(LANES).enumerate() {
-                survivors |= f32x16::from_slice(simd, lanes).simd_gt(threshold).to_bitmask() << (part * LANES);
+                survivors |=
+                    f32x16::from_slice(simd, lanes).simd_gt(threshold).to_bitmask() << (part * LANES);
             }
             if survivors != 0 {
                 self.push(item, group, survivors);
