@@ -224,7 +224,7 @@ impl InvertedMultiIndex {
 
 impl IndexSettings {
     /// The columns that codebook `j` codes.
-    fn columns(&self, j: usize, dim: usize) -> Range<usize> {
+    pub(crate) fn columns(&self, j: usize, dim: usize) -> Range<usize> {
         match self.quantizer {
             Quantizer::Residual => 0..dim,
             Quantizer::Product => {
@@ -235,7 +235,8 @@ impl IndexSettings {
         }
     }
 
-    fn check(&self, n_items: usize, dim: usize) -> Result<()> {
+    /// Whether an index of this shape fits.
+    pub(crate) fn check(&self, n_items: usize, dim: usize) -> Result<()> {
         if !(1..=MOST_CODEBOOKS).contains(&self.n_codebooks) || self.n_codebooks > dim {
             return Err(Error::config(
                 "codebooks",
