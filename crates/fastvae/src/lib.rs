@@ -13,5 +13,7 @@ pub mod model;
 pub mod optim;
 pub mod proposal;
 
+pub mod eval;
+
 pub use config::Config;
 pub use error::{Error, Result};

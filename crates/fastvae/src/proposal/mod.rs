@@ -5,9 +5,36 @@
 //! answer for it from the [`Scratch`] that it filled. One contract holds for every kind: Q sums to one, draws
 //! follow Q, and the `ln Q` of a draw is the `ln Q` asked for that item.
 
-use crate::config::ProposalKind;
+mod alias;
+mod cells;
+mod dns;
+mod kernel;
+mod logits;
+mod midx;
+mod midx_exact;
+mod popularity;
+mod softmax;
+mod state;
+mod uniform;
+mod walk;
+
+#[cfg(test)]
+mod contract;
+
+pub use alias::AliasTable;
+pub use dns::Dns;
+pub use kernel::Kernel;
+pub use midx::{Midx, Within};
+pub use midx_exact::MidxExact;
+pub use popularity::PopularityProposal;
+pub use softmax::Softmax;
+pub use state::{StateData, StateTensor};
+pub use uniform::Uniform;
+
+use crate::config::{Config, ProposalKind};
 use crate::data::ItemId;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::index::{IndexSettings, InvertedMultiIndex};
 use crate::math::{MatrixView, Stream};
 
 /// The item side of the decoder: logit_i = query . vectors_i + bias_i.
@@ -22,10 +49,18 @@ pub struct ItemTable<'a> {
 /// The negatives of one query; buffers are reused from query to query.
 #[derive(Debug, Clone, Default)]
 pub struct Draws {
-    /// Drawn items, with repetition, in no particular order.
+    /// Drawn items, with repetition, in an order that helps the reader's cache and means nothing.
     pub items: Vec<ItemId>,
     /// What the loss subtracts from each drawn item's logit: its `ln Q` (see [`Proposal::correction`]).
     pub correction: Vec<f32>,
+}
+
+impl Draws {
+    /// Makes room for `n` draws; their values are left over from before.
+    fn resize(&mut self, n: usize) {
+        self.items.resize(n, 0);
+        self.correction.resize(n, 0.0);
+    }
 }
 
 /// A distribution over items given a query.
@@ -34,7 +69,8 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
     fn kind(&self) -> ProposalKind;
 
     /// Rebuilds what depends on the item vectors. Work is spread over the current thread pool; the result
-    /// does not depend on the number of threads.
+    /// does not depend on the number of threads. The first refresh (or [`Proposal::restore`]) comes before the
+    /// first query.
     ///
     /// # Errors
     /// [`crate::Error::Config`] if the settings do not fit the table (more codewords than items).
@@ -77,8 +113,78 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
     ) {
         self.log_q(of, query, items, scratch, correction);
     }
+
+    /// The index that the proposal draws through, where it has one and it was built.
+    fn index(&self) -> Option<&InvertedMultiIndex> {
+        None
+    }
+
+    /// What [`Proposal::refresh`] left, by name: enough to draw bit for bit the same after
+    /// [`Proposal::restore`]. Empty before the first refresh, and for kinds that keep nothing.
+    fn state(&self) -> Vec<(String, StateTensor)> {
+        Vec::new()
+    }
+
+    /// Takes back what [`Proposal::state`] gave, instead of a refresh.
+    ///
+    /// # Errors
+    /// [`crate::Error::Data`] if tensors are missing or do not fit; the proposal is then as it was before.
+    fn restore(&mut self, state: Vec<(String, StateTensor)>) -> Result<()> {
+        state::Reader::new(state).finish()
+    }
 }
 
-/// What [`Proposal::prepare`] leaves for draws; one per thread, reused.
+/// The proposal that `config` asks for, over items that `item_counts` users touched; it needs a
+/// [`Proposal::refresh`] before the first query.
+///
+/// # Errors
+/// [`Error::Data`] without items; [`Error::Config`] if there are more codewords than items.
+pub fn build(config: &Config, item_counts: &[u32]) -> Result<Box<dyn Proposal>> {
+    let n_items = item_counts.len();
+    if n_items == 0 || u32::try_from(n_items).is_err() {
+        return Err(Error::data(format!("{n_items} items"), "give data with 1 to 4,294,967,295 items"));
+    }
+    let settings = IndexSettings::from(config);
+    let by_popularity = || item_counts.iter().map(|&count| config.popularity.weight(count));
+    Ok(match config.proposal {
+        ProposalKind::Uniform => Box::new(Uniform::new(n_items)),
+        ProposalKind::Popularity => Box::new(PopularityProposal::new(by_popularity())),
+        ProposalKind::Softmax => Box::new(Softmax::new(n_items)),
+        ProposalKind::Kernel => Box::new(Kernel::new(n_items, config.latent)),
+        ProposalKind::Dns => Box::new(Dns::new(n_items)),
+        ProposalKind::MidxExact => Box::new(MidxExact::new(settings, n_items, config.latent)?),
+        ProposalKind::MidxUniform => Box::new(Midx::new(settings, Within::Uniform, n_items, config.latent)?),
+        ProposalKind::MidxPopularity => {
+            let within = Within::Popularity(by_popularity().map(f32::ln).collect());
+            Box::new(Midx::new(settings, within, n_items, config.latent)?)
+        }
+    })
+}
+
+/// What [`Proposal::prepare`] leaves for draws, and buffers; one per thread, reused. Belongs to no proposal:
+/// each `prepare` overwrites what it needs.
 #[derive(Debug, Default)]
-pub struct Scratch {}
+pub struct Scratch {
+    /// The query, padded with zeros to whole vectors.
+    query: Vec<f32>,
+    /// Inner products with the codewords.
+    scores: Vec<f32>,
+    /// Logits of items or cells.
+    logits: Vec<f32>,
+    /// Unnormalised probabilities of items, cells or nodes, padded with zeros to whole vectors.
+    weights: Vec<f32>,
+    /// Their sum.
+    total: f64,
+    /// ln of what the logits' exponentials sum to.
+    log_z: f32,
+    /// ln Q of an item of weight one in each cell (MIDX), or of a kernel of one in each leaf (kernel).
+    log_base: Vec<f32>,
+    /// Sorted draws in units of weight.
+    targets: Vec<f64>,
+    /// Positions that the draws fell on.
+    picks: Vec<u32>,
+    /// Random words.
+    words: Vec<u32>,
+    /// Ranks of items.
+    ranks: Vec<u32>,
+}

@@ -1,0 +1,13 @@
+//! How well does a model rank? The whole catalogue for every user, and the measures of it.
+
+mod evaluate;
+mod evaluation;
+mod metrics;
+mod ranking;
+mod topk;
+
+pub use evaluate::{evaluate, evaluate_popularity};
+pub use evaluation::{Estimate, Evaluation};
+pub use metrics::{Measure, Metric, Yardstick};
+pub use ranking::{Rankings, rank, rank_queries};
+pub use topk::{Scored, TopK};

@@ -1,0 +1,273 @@
+//! Ranking the whole catalogue for many users, in blocks of users x tiles of items.
+//!
+//! The scores of one tile stay in the second-level cache between the product that writes them and the selection
+//! that reads them; a users x items matrix never exists. A block of users is the unit of parallel work and does
+//! not depend on the number of threads, so neither does any score.
+
+use rayon::prelude::*;
+
+use crate::data::ItemId;
+use crate::error::Result;
+use crate::eval::topk::{Scored, TopK};
+use crate::math::MatrixView;
+use crate::math::dense::{Operand, product};
+use crate::model::{History, ParametersView, encode};
+use crate::proposal::ItemTable;
+
+/// Users ranked together: enough to pay for packing a tile of items in the product.
+const USERS: usize = 128;
+
+/// Items scored together: 128 x 512 scores are 256 KB, which fits the second-level cache.
+const TILE: usize = 512;
+
+/// Blocks in flight per thread before their results are handed over in order.
+const BLOCKS_PER_THREAD: usize = 16;
+
+/// The best items of some users that follow one another.
+#[derive(Debug, Clone, Default)]
+pub struct Rankings {
+    first: usize,
+    ends: Vec<usize>,
+    best: Vec<Scored>,
+}
+
+impl Rankings {
+    /// Each user's position, as it was given to `history`, with the best items, best first.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &[Scored])> {
+        let start = |row: usize| if row == 0 { 0 } else { self.ends[row - 1] };
+        (0..self.ends.len()).map(move |row| (self.first + row, &self.best[start(row)..self.ends[row]]))
+    }
+}
+
+/// Ranks the catalogue for users `0..n_users` and hands the `k` best items of each, in the order of users, to
+/// `sink`, after `digest` has turned each block of users into what the sink needs.
+///
+/// `exclude(user)` ascends and is never ranked; fewer than `k` items are left where it leaves fewer. Ties go to
+/// the smaller item. `digest` runs in parallel on the current thread pool, `sink` does not. Memory follows the
+/// number of threads, not of users.
+///
+/// # Errors
+/// The first error of `sink`, which ends the work.
+///
+/// # Panics
+/// If a history or an exclusion names an item beyond the catalogue.
+pub fn rank<'h, 'e, T: Send>(
+    parameters: ParametersView<'_>,
+    n_users: usize,
+    history: impl Fn(usize) -> History<'h> + Sync,
+    exclude: impl Fn(usize) -> &'e [ItemId] + Sync,
+    k: usize,
+    digest: impl Fn(Rankings) -> T + Sync,
+    mut sink: impl FnMut(T) -> Result<()>,
+) -> Result<()> {
+    let wave = USERS * BLOCKS_PER_THREAD * rayon::current_num_threads();
+    for start in (0..n_users).step_by(wave) {
+        let blocks = (start..n_users.min(start + wave)).step_by(USERS).collect::<Vec<_>>();
+        let digests: Vec<T> = blocks
+            .into_par_iter()
+            .map_init(Scratch::default, |scratch, first| {
+                let n = USERS.min(n_users - first);
+                let queries = encode(parameters, n, |row| history(first + row));
+                let excluded = |row: usize| exclude(first + row);
+                let (ends, best) = scratch.rank(queries.view(), parameters.items, excluded, k);
+                digest(Rankings { first, ends, best })
+            })
+            .collect();
+        digests.into_iter().try_for_each(&mut sink)?;
+    }
+    Ok(())
+}
+
+/// The best `k` items for each row of `queries`, without the items that `exclude(row)` lists in ascending order.
+///
+/// Runs on one thread; for many queries, see [`rank`].
+pub fn rank_queries<'e>(
+    queries: MatrixView<'_>,
+    items: ItemTable<'_>,
+    exclude: impl Fn(usize) -> &'e [ItemId],
+    k: usize,
+) -> Rankings {
+    let mut rankings = Rankings::default();
+    let mut scratch = Scratch::default();
+    for first in (0..queries.rows()).step_by(USERS) {
+        let block = queries.rows_from(first, USERS.min(queries.rows() - first));
+        let (ends, best) = scratch.rank(block, items, |row| exclude(first + row), k);
+        let before = rankings.best.len();
+        rankings.ends.extend(ends.iter().map(|end| before + end));
+        rankings.best.extend(best);
+    }
+    rankings
+}
+
+/// Buffers of one thread.
+#[derive(Default)]
+struct Scratch {
+    scores: Vec<f32>,
+    selections: Vec<TopK>,
+    /// How far each user's exclusions have been walked.
+    cursors: Vec<usize>,
+}
+
+impl Scratch {
+    /// Ends of the rows and their best items, one row after another.
+    fn rank<'e>(
+        &mut self,
+        queries: MatrixView<'_>,
+        items: ItemTable<'_>,
+        exclude: impl Fn(usize) -> &'e [ItemId],
+        k: usize,
+    ) -> (Vec<usize>, Vec<Scored>) {
+        let (n_users, n_items) = (queries.rows(), items.vectors.rows());
+        let k = k.min(n_items);
+        self.scores.resize(n_users * TILE, 0.0);
+        self.selections.resize_with(n_users.max(self.selections.len()), TopK::default);
+        self.selections[..n_users].iter_mut().for_each(|selection| selection.reset(k));
+        self.cursors.clear();
+        self.cursors.resize(n_users, 0);
+
+        for first in (0..n_items).step_by(TILE) {
+            let width = TILE.min(n_items - first);
+            if let Some(bias) = items.bias {
+                for row in self.scores.chunks_mut(TILE) {
+                    row[..width].copy_from_slice(&bias[first..first + width]);
+                }
+            }
+            product(
+                &mut self.scores,
+                TILE,
+                items.bias.is_some(),
+                Operand::Plain(queries),
+                Operand::Transposed(items.vectors.rows_from(first, width)),
+            );
+            for (user, scores) in self.scores.chunks_mut(TILE).enumerate() {
+                let scores = &mut scores[..width];
+                let cursor = &mut self.cursors[user];
+                for &item in &exclude(user)[*cursor..] {
+                    let Some(score) = scores.get_mut((item as usize) - first) else { break };
+                    *score = f32::NEG_INFINITY;
+                    *cursor += 1;
+                }
+                self.selections[user].offer(first as ItemId, scores);
+            }
+        }
+
+        let (mut ends, mut best) = (Vec::with_capacity(n_users), Vec::with_capacity(n_users * k));
+        for selection in &mut self.selections[..n_users] {
+            selection.drain_into(&mut best);
+            ends.push(best.len());
+        }
+        (ends, best)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::math::simd::dot;
+    use crate::model::Parameters;
+
+    const N_ITEMS: usize = 1300;
+
+    fn parameters(item_bias: bool) -> Parameters {
+        let config = Config { hidden: 24, latent: 20, item_bias, ..Config::default() };
+        let mut parameters = Parameters::random(&config, N_ITEMS);
+        if let Some(bias) = &mut parameters.item_bias {
+            bias.iter_mut().enumerate().for_each(|(i, b)| *b = (i % 7) as f32 * 0.1);
+        }
+        parameters
+    }
+
+    fn histories(n_users: usize) -> Vec<Vec<ItemId>> {
+        (0..n_users).map(|u| (0..(u * 3) % 40).map(|k| (k * 31 + u * 2 % 29) as ItemId).collect()).collect()
+    }
+
+    fn ranked(p: &Parameters, histories: &[Vec<ItemId>], k: usize) -> Vec<Vec<Scored>> {
+        let mut all = Vec::new();
+        rank(
+            p.view(),
+            histories.len(),
+            |u| History { items: &histories[u], weights: None },
+            |u| &histories[u][..],
+            k,
+            |rankings| rankings.iter().map(|(u, best)| (u, best.to_vec())).collect::<Vec<_>>(),
+            |block| {
+                for (user, best) in block {
+                    assert_eq!(user, all.len(), "users come in order");
+                    all.push(best);
+                }
+                Ok(())
+            },
+        )
+        .unwrap();
+        all
+    }
+
+    #[test]
+    fn rankings_equal_scores_sorted_one_by_one() {
+        for item_bias in [false, true] {
+            let p = parameters(item_bias);
+            let histories = histories(300);
+            let rankings = ranked(&p, &histories, 50);
+            for user in [0, 1, 13, 127, 128, 299] {
+                let query = encode(p.view(), 1, |_| History { items: &histories[user], weights: None });
+                let mut expected: Vec<(f32, ItemId)> = (0..N_ITEMS as ItemId)
+                    .filter(|item| !histories[user].contains(item))
+                    .map(|item| {
+                        let score = dot(query.row(0), p.items.row(item as usize));
+                        (score + p.item_bias.as_ref().map_or(0.0, |b| b[item as usize]), item)
+                    })
+                    .collect();
+                expected.sort_by(|a, b| b.0.total_cmp(&a.0));
+                assert_eq!(rankings[user].len(), 50);
+                for (got, want) in rankings[user].iter().zip(&expected) {
+                    // Sums in another order may swap neighbours; their scores still agree.
+                    assert!((got.score - want.0).abs() < 1e-5, "user {user}: {got:?} {want:?}");
+                    assert!(!histories[user].contains(&got.item));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rankings_do_not_depend_on_the_number_of_threads() {
+        let (p, histories) = (parameters(true), histories(700));
+        let on = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| ranked(&p, &histories, 20))
+        };
+        assert_eq!(on(1), on(3));
+    }
+
+    #[test]
+    fn exclusions_leave_what_is_left() {
+        let p = parameters(false);
+        let all_but_three: Vec<ItemId> =
+            (0..N_ITEMS as ItemId).filter(|i| ![5, 600, 1299].contains(i)).collect();
+        let query = encode(p.view(), 1, |_| History { items: &[1, 2], weights: None });
+        let rankings = rank_queries(query.view(), p.item_table(), |_| &all_but_three, 50);
+        let mut left: Vec<ItemId> = rankings.iter().next().unwrap().1.iter().map(|s| s.item).collect();
+        left.sort_unstable();
+        assert_eq!(left, [5, 600, 1299]);
+    }
+
+    #[test]
+    fn the_first_error_of_the_sink_ends_the_work() {
+        let (p, histories) = (parameters(false), histories(500));
+        let mut calls = 0;
+        let result = rank(
+            p.view(),
+            500,
+            |u| History { items: &histories[u], weights: None },
+            |_| &[],
+            1,
+            |_| (),
+            |()| {
+                calls += 1;
+                Err(crate::Error::data("full", "stop"))
+            },
+        );
+        assert!(result.is_err());
+        assert_eq!(calls, 1);
+    }
+}

@@ -1,0 +1,123 @@
+//! Alias tables (Walker, 1977; built by Vose's method): a draw from any fixed distribution in constant time.
+
+use super::uniform::below;
+
+/// One slot: itself with probability `keep / 2^32`, else the slot `other`. Eight bytes, so that a draw touches
+/// one cache line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Slot {
+    keep: u32,
+    other: u32,
+}
+
+impl Slot {
+    /// The outcome of a draw that fell on this slot, numbered `own`.
+    #[inline(always)]
+    pub(super) fn choose(self, own: u32, coin: u32) -> u32 {
+        // Slots that are never left name themselves, so that a keep of 2^32 - 1 is exact.
+        if coin < self.keep { own } else { self.other }
+    }
+}
+
+/// A fixed distribution over `0..len`, drawn from in constant time.
+#[derive(Debug, Clone)]
+pub struct AliasTable {
+    slots: Vec<Slot>,
+}
+
+impl AliasTable {
+    /// The distribution proportional to `weights`. Cost: O(n).
+    ///
+    /// # Panics
+    /// Without weights.
+    pub fn new(weights: &[f64]) -> Self {
+        assert!(!weights.is_empty(), "a draw needs at least one outcome");
+        let mut slots = vec![Slot::default(); weights.len()];
+        fill(weights, 0, &mut slots);
+        Self { slots }
+    }
+
+    /// The outcome of two random words.
+    #[inline(always)]
+    pub fn choose(&self, place: u32, coin: u32) -> u32 {
+        let own = below(place, self.slots.len() as u32);
+        self.slots[own as usize].choose(own, coin)
+    }
+}
+
+/// Builds the alias table of `weights` into `slots`, numbered from `first`.
+///
+/// Weights that sum to nothing (or to no number) make all outcomes alike.
+pub(super) fn fill(weights: &[f64], first: u32, slots: &mut [Slot]) {
+    let n = weights.len();
+    let sum: f64 = weights.iter().sum();
+    let scale = n as f64 / sum;
+    for (i, slot) in slots.iter_mut().enumerate() {
+        *slot = Slot { keep: u32::MAX, other: first + i as u32 };
+    }
+    if !(sum > 0.0 && scale.is_finite()) {
+        return;
+    }
+    let mut shares: Vec<f64> = weights.iter().map(|weight| weight * scale).collect();
+    let (mut small, mut large) = (Vec::new(), Vec::new());
+    for (i, &share) in shares.iter().enumerate() {
+        if share < 1.0 { small.push(i) } else { large.push(i) }
+    }
+    // Each small slot is filled up from a large one; what is left at the end is 1 up to rounding.
+    while let (Some(&poor), Some(&rich)) = (small.last(), large.last()) {
+        small.pop();
+        slots[poor] = Slot { keep: (shares[poor] * 4_294_967_296.0) as u32, other: first + rich as u32 };
+        shares[rich] -= 1.0 - shares[poor];
+        if shares[rich] < 1.0 {
+            large.pop();
+            small.push(rich);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::{Purpose, Stream};
+
+    #[test]
+    fn frequencies_follow_the_weights() {
+        let weights = [0.0, 1.0, 5.0, 0.5, 3.5];
+        let table = AliasTable::new(&weights);
+        let n = 200_000;
+        let mut words = vec![0; 2 * n];
+        Stream::new(1, Purpose::Negatives, 0, 0).fill(0, &mut words);
+        let mut counts = [0usize; 5];
+        words.chunks_exact(2).for_each(|w| counts[table.choose(w[0], w[1]) as usize] += 1);
+        for (weight, count) in weights.iter().zip(counts) {
+            let p = weight / 10.0;
+            // Five standard errors of a binomial count.
+            let tolerance = 5.0 * (n as f64 * p * (1.0 - p)).sqrt();
+            assert!((count as f64 - n as f64 * p).abs() <= tolerance, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn slots_hold_exactly_the_probabilities() {
+        let weights: Vec<f64> = (1..400).map(|i| 1.0 / f64::from(i)).collect();
+        let mut slots = vec![Slot::default(); weights.len()];
+        fill(&weights, 0, &mut slots);
+        let mut mass = vec![0.0; weights.len()];
+        for (i, slot) in slots.iter().enumerate() {
+            let keep = f64::from(slot.keep) / 4_294_967_296.0;
+            mass[i] += keep;
+            mass[slot.other as usize] += 1.0 - keep;
+        }
+        let sum: f64 = weights.iter().sum();
+        let n = weights.len() as f64;
+        assert!(mass.iter().zip(&weights).all(|(m, w)| (m / n - w / sum).abs() < 1e-9));
+    }
+
+    #[test]
+    fn weights_without_a_sum_make_all_outcomes_alike() {
+        for weights in [[0.0, 0.0], [f64::NAN, 1.0]] {
+            let table = AliasTable::new(&weights);
+            assert_eq!((table.choose(0, 9), table.choose(u32::MAX, 9)), (0, 1));
+        }
+    }
+}

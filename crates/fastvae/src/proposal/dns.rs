@@ -1,0 +1,138 @@
+//! `dns`: the best scored of a few uniform draws (dynamic negative sampling, Zhang et al., 2013).
+//!
+//! Of B draws with replacement, the item of rank r (1 = best) wins with
+//! Q = ((M - r + 1)^B - (M - r)^B) / M^B. Its ln needs the rank among all items, so [`Proposal::log_q`] is for
+//! plots and tests; training takes the constant correction 0, as the paper's authors do.
+
+use fearless_simd::{dispatch, prelude::*};
+
+use super::logits::logits;
+use super::uniform::below;
+use super::{Draws, ItemTable, Proposal, Scratch};
+use crate::config::ProposalKind;
+use crate::data::ItemId;
+use crate::error::Result;
+use crate::math::{Stream, simd};
+
+/// Uniform draws that compete for each negative (B).
+pub const COMPETITORS: usize = 10;
+
+/// The best scored of [`COMPETITORS`] uniform draws.
+#[derive(Debug, Clone)]
+pub struct Dns {
+    n_items: usize,
+}
+
+impl Dns {
+    /// Over `n_items` items, at least one.
+    pub fn new(n_items: usize) -> Self {
+        Self { n_items }
+    }
+
+    /// ln Q of the item of rank `rank`, counted from 0.
+    fn log_probability(&self, rank: u32) -> f32 {
+        // ln(x^B - y^B) - B ln M with x = M - r, y = x - 1, through the ratio y/x so that nothing cancels.
+        let (m, x) = (self.n_items as f64, self.n_items as f64 - f64::from(rank));
+        let b = COMPETITORS as f64;
+        let log_rest = (-(b * (-1.0 / x).ln_1p()).exp_m1()).ln();
+        (b * (x.ln() - m.ln()) + log_rest) as f32
+    }
+}
+
+impl Proposal for Dns {
+    fn kind(&self) -> ProposalKind {
+        ProposalKind::Dns
+    }
+
+    fn refresh(&mut self, _: ItemTable<'_>, _: u64, _: u32) -> Result<()> {
+        Ok(())
+    }
+
+    fn prepare(&self, _: &[f32], _: ItemTable<'_>, _: &mut Scratch) {}
+
+    fn draw(
+        &self,
+        n: usize,
+        query: &[f32],
+        items: ItemTable<'_>,
+        stream: &Stream,
+        scratch: &mut Scratch,
+        draws: &mut Draws,
+    ) {
+        #[inline(always)]
+        fn body<S: Simd>(simd: S, query: &[f32], items: ItemTable<'_>, drawn: &[u32], best: &mut [ItemId]) {
+            for (t, winner) in best.iter_mut().enumerate() {
+                if let Some(next) = drawn.get((t + 1) * COMPETITORS..(t + 2) * COMPETITORS) {
+                    next.iter().for_each(|&item| simd::prefetch(items.vectors.row(item as usize)));
+                }
+                let mut lead = (f32::NEG_INFINITY, u32::MAX);
+                for &item in &drawn[t * COMPETITORS..][..COMPETITORS] {
+                    let bias = items.bias.map_or(0.0, |bias| bias[item as usize]);
+                    let logit = simd::dot_in(simd, items.vectors.row(item as usize), query) + bias;
+                    // Of equals the lower item wins, as in the ranks. The first of all wins over none, so that a
+                    // logit that is not a number leaves a valid item.
+                    if logit > lead.0 || (logit == lead.0 && item < lead.1) || lead.1 == u32::MAX {
+                        lead = (logit, item);
+                    }
+                }
+                *winner = lead.1;
+            }
+        }
+        draws.resize(n);
+        scratch.words.resize(n * COMPETITORS, 0);
+        stream.fill(0, &mut scratch.words);
+        scratch.words.iter_mut().for_each(|word| *word = below(*word, self.n_items as u32));
+        let query = &query[..items.vectors.cols()];
+        dispatch!(simd::level(), simd => body(simd, query, items, &scratch.words, &mut draws.items));
+        draws.correction.fill(0.0);
+    }
+
+    /// Cost: O(M D + M ln M), to rank all items.
+    fn log_q(
+        &self,
+        of: &[ItemId],
+        query: &[f32],
+        items: ItemTable<'_>,
+        scratch: &mut Scratch,
+        log_q: &mut [f32],
+    ) {
+        let Scratch { query: padded, logits: values, picks: order, ranks, .. } = scratch;
+        values.resize(self.n_items, 0.0);
+        logits(items, 0, query, padded, values);
+        order.clear();
+        order.extend(0..self.n_items as u32);
+        order.sort_by(|&a, &b| values[b as usize].total_cmp(&values[a as usize]));
+        ranks.resize(self.n_items, 0);
+        for (rank, &item) in order.iter().enumerate() {
+            ranks[item as usize] = rank as u32;
+        }
+        for (out, &item) in log_q.iter_mut().zip(of) {
+            *out = self.log_probability(ranks[item as usize]);
+        }
+    }
+
+    fn correction(&self, _: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, correction: &mut [f32]) {
+        correction.fill(0.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rank_formula_sums_to_one_and_is_the_closed_form() {
+        for n_items in [1, 2, 10, 1000] {
+            let dns = Dns::new(n_items);
+            let mut sum = 0.0;
+            for rank in 0..n_items {
+                let (m, r, b) = (n_items as f64, rank as f64, COMPETITORS as i32);
+                let expected = ((m - r) / m).powi(b) - ((m - r - 1.0) / m).powi(b);
+                let q = f64::from(dns.log_probability(rank as u32)).exp();
+                assert!((q - expected).abs() < 1e-6, "rank {rank} of {n_items}: {q} against {expected}");
+                sum += q;
+            }
+            assert!((sum - 1.0).abs() < 1e-5);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Logits of many items: the scan that the exact proposals pay for.
+
+use fearless_simd::{dispatch, f32x16, prelude::*};
+
+use super::ItemTable;
+use crate::math::matrix::LANES;
+use crate::math::{MatrixView, simd};
+
+/// `out[i] = query . vectors[first + i] + bias[first + i]`; `padded` is a buffer for the query.
+pub(super) fn logits(
+    items: ItemTable<'_>,
+    first: usize,
+    query: &[f32],
+    padded: &mut Vec<f32>,
+    out: &mut [f32],
+) {
+    let vectors = items.vectors;
+    let rows = vectors.rows_from(first, out.len());
+    if vectors.stride() % LANES == 0 {
+        padded.clear();
+        padded.extend_from_slice(&query[..vectors.cols()]);
+        padded.resize(vectors.stride(), 0.0);
+        dispatch!(simd::level(), simd => padded_rows(simd, rows, padded, out));
+    } else {
+        simd::row_dots(rows, &query[..vectors.cols()], out);
+    }
+    if let Some(bias) = items.bias {
+        out.iter_mut().zip(&bias[first..]).for_each(|(logit, b)| *logit += b);
+    }
+}
+
+/// The logit of one item.
+#[inline]
+pub(super) fn logit(items: ItemTable<'_>, item: u32, query: &[f32]) -> f32 {
+    let item = item as usize;
+    let bias = items.bias.map_or(0.0, |bias| bias[item]);
+    simd::dot(items.vectors.row(item), &query[..items.vectors.cols()]) + bias
+}
+
+/// Sixteen rows at a time: their lanes are summed by four rounds of adding even and odd lanes, which leaves
+/// row i's sum in lane i (a sum over the lanes of each row by itself takes twice as long).
+#[inline(always)]
+fn padded_rows<S: Simd>(simd: S, rows: MatrixView<'_>, query: &[f32], out: &mut [f32]) {
+    let stride = rows.stride();
+    let mut blocks = out.chunks_exact_mut(LANES);
+    let mut first = 0;
+    for out in &mut blocks {
+        let block = &rows.data()[first * stride..][..LANES * stride];
+        let mut sums = [f32x16::splat(simd, 0.0); LANES];
+        for (row, sum) in sums.iter_mut().enumerate() {
+            let row = &block[row * stride..][..stride];
+            for (x, z) in row.chunks_exact(LANES).zip(query.chunks_exact(LANES)) {
+                *sum = f32x16::from_slice(simd, x).mul_add(f32x16::from_slice(simd, z), *sum);
+            }
+        }
+        let mut half = LANES / 2;
+        while half > 0 {
+            for pair in 0..half {
+                let (even, odd) = sums[2 * pair].deinterleave(sums[2 * pair + 1]);
+                sums[pair] = even + odd;
+            }
+            half /= 2;
+        }
+        sums[0].store_slice(out);
+        first += LANES;
+    }
+    for (row, out) in blocks.into_remainder().iter_mut().enumerate() {
+        *out = simd::dot_in(simd, rows.padded_row(first + row), query);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::{Matrix, Purpose, Stream};
+
+    #[test]
+    fn scanned_logits_equal_single_ones_padded_or_not() {
+        let mut stream = Stream::new(1, Purpose::Initialise, 0, 0);
+        for cols in [3, 16, 32, 33, 200] {
+            let values: Vec<f32> = (0..71 * cols).map(|_| stream.normal() as f32).collect();
+            let query: Vec<f32> = (0..cols).map(|_| stream.normal() as f32).collect();
+            let bias: Vec<f32> = (0..71).map(|i| i as f32).collect();
+            let matrix = Matrix::from_rows(71, cols, &values);
+            for vectors in [matrix.view(), MatrixView::new(&values, 71, cols)] {
+                let items = ItemTable { vectors, bias: Some(&bias) };
+                let mut out = vec![0.0; 50];
+                logits(items, 20, &query, &mut Vec::new(), &mut out);
+                for (i, out) in out.iter().enumerate() {
+                    assert!((out - logit(items, 20 + i as u32, &query)).abs() < 1e-4);
+                }
+            }
+        }
+    }
+}

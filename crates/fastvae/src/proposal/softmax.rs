@@ -1,0 +1,67 @@
+//! `softmax`: the exact distribution, Q(i given z) = exp(z.q_i + b_i) / Z; linear in the catalogue.
+
+use super::logits::logits;
+use super::walk::{sorted_targets, walk};
+use super::{Draws, ItemTable, Proposal, Scratch};
+use crate::config::ProposalKind;
+use crate::data::ItemId;
+use crate::error::Result;
+use crate::math::matrix::LANES;
+use crate::math::{Stream, simd};
+
+/// The exact softmax.
+#[derive(Debug, Clone)]
+pub struct Softmax {
+    n_items: usize,
+}
+
+impl Softmax {
+    /// Over `n_items` items, at least one.
+    pub fn new(n_items: usize) -> Self {
+        Self { n_items }
+    }
+}
+
+impl Proposal for Softmax {
+    fn kind(&self) -> ProposalKind {
+        ProposalKind::Softmax
+    }
+
+    fn refresh(&mut self, _: ItemTable<'_>, _: u64, _: u32) -> Result<()> {
+        Ok(())
+    }
+
+    fn prepare(&self, query: &[f32], items: ItemTable<'_>, scratch: &mut Scratch) {
+        scratch.logits.resize(self.n_items, 0.0);
+        logits(items, 0, query, &mut scratch.query, &mut scratch.logits);
+        let shift = simd::max(&scratch.logits);
+        scratch.weights.clear();
+        scratch.weights.extend_from_slice(&scratch.logits);
+        scratch.total = simd::exp_shifted(&mut scratch.weights, shift);
+        scratch.weights.resize(self.n_items.next_multiple_of(LANES), 0.0);
+        scratch.log_z = (f64::from(shift) + scratch.total.ln()) as f32;
+    }
+
+    fn draw(
+        &self,
+        n: usize,
+        _: &[f32],
+        _: ItemTable<'_>,
+        stream: &Stream,
+        scratch: &mut Scratch,
+        draws: &mut Draws,
+    ) {
+        draws.resize(n);
+        sorted_targets(n, scratch.total, stream, &mut scratch.words, &mut scratch.targets);
+        walk(&scratch.weights, &scratch.targets, &mut draws.items);
+        for (correction, &item) in draws.correction.iter_mut().zip(&draws.items) {
+            *correction = scratch.logits[item as usize] - scratch.log_z;
+        }
+    }
+
+    fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, scratch: &mut Scratch, log_q: &mut [f32]) {
+        for (out, &item) in log_q.iter_mut().zip(of) {
+            *out = scratch.logits[item as usize] - scratch.log_z;
+        }
+    }
+}
