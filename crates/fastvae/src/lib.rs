@@ -5,15 +5,17 @@
 pub mod config;
 pub mod error;
 pub mod math;
+pub mod resources;
 
 pub mod data;
 pub mod index;
-pub mod loss;
-pub mod model;
-pub mod optim;
 pub mod proposal;
-
+pub mod model;
+pub mod loss;
+pub mod optim;
+pub mod backend;
 pub mod eval;
+pub mod train;
 
 pub use config::Config;
 pub use error::{Error, Result};

@@ -9,11 +9,11 @@ use fearless_simd::{dispatch, f32x16, prelude::*};
 
 use crate::data::ItemId;
 use crate::math::matrix::LANES;
-use crate::math::simd::{axpy_in, dot_in, exp, level, prefetch};
+use crate::math::simd::{axpy_in, dot_in, exp, lane_sums, level, prefetch};
 use crate::proposal::{Draws, ItemTable};
 
 /// Rows asked for ahead of their use.
-const AHEAD: usize = 8;
+const AHEAD: usize = 16;
 /// Negatives scored together: their rows stay in the first-level cache for the weighted sum.
 const CHUNK: usize = 64;
 
@@ -136,6 +136,27 @@ fn bias(items: ItemTable<'_>, item: ItemId) -> f32 {
     items.bias.map_or(0.0, |bias| bias[item as usize])
 }
 
+/// Sixteen partial sums of an inner product of padded rows.
+#[inline(always)]
+fn partial_dot<S: Simd>(simd: S, query: &[f32], row: &[f32]) -> f32x16<S> {
+    let mut sums = [f32x16::splat(simd, 0.0); 2];
+    for (i, (a, b)) in query.chunks_exact(LANES).zip(row.chunks_exact(LANES)).enumerate() {
+        sums[i & 1] = f32x16::from_slice(simd, a).mul_add(f32x16::from_slice(simd, b), sums[i & 1]);
+    }
+    sums[0] + sums[1]
+}
+
+/// As [`partial_dot`], with the query in registers.
+#[inline(always)]
+fn register_dot<S: Simd, const L: usize>(simd: S, query: &[f32x16<S>; L], row: &[f32]) -> f32x16<S> {
+    let row = &row[..L * LANES];
+    let mut sum = f32x16::splat(simd, 0.0);
+    for (l, q) in query.iter().enumerate() {
+        sum = f32x16::from_slice(simd, &row[l * LANES..][..LANES]).mul_add(*q, sum);
+    }
+    sum
+}
+
 /// Fills `logits` with the corrected logits of the negatives and `mean` with their softmax-weighted mean
 /// vector; returns their log-sum-exp. Streaming: the sum is rescaled when a larger logit appears.
 ///
@@ -162,25 +183,22 @@ fn negative_pass<S: Simd, const L: usize>(
         let start = chunk * CHUNK;
         let ids = &draws.items[start..start + logits.len()];
         let correction = &draws.correction[start..start + logits.len()];
-        let mut chunk_largest = f32::NEG_INFINITY;
-        for (k, logit) in logits.iter_mut().enumerate() {
-            if let Some(&next) = draws.items.get(start + k + AHEAD) {
+        for (group, logits) in logits.chunks_mut(LANES).enumerate() {
+            let first = group * LANES;
+            for &next in draws.items.iter().skip(start + first + AHEAD).take(LANES) {
                 prefetch(items.vectors.padded_row(next as usize));
             }
-            let row = items.vectors.padded_row(ids[k] as usize);
-            let dot = if L == 0 {
-                dot_in(simd, query, row)
-            } else {
-                let row = &row[..L * LANES];
-                let mut sum = f32x16::from_slice(simd, &row[..LANES]) * q[0];
-                for l in 1..L {
-                    sum = f32x16::from_slice(simd, &row[l * LANES..][..LANES]).mul_add(q[l], sum);
-                }
-                sum.reduce_sum()
-            };
-            *logit = dot + bias(items, ids[k]) - correction[k];
-            chunk_largest = chunk_largest.max(*logit);
+            let mut products = [zero; LANES];
+            for (product, &item) in products.iter_mut().zip(&ids[first..first + logits.len()]) {
+                let row = items.vectors.padded_row(item as usize);
+                *product = if L == 0 { partial_dot(simd, query, row) } else { register_dot(simd, &q, row) };
+            }
+            let sums = lane_sums(products);
+            for (k, logit) in logits.iter_mut().enumerate() {
+                *logit = sums.as_slice()[k] + bias(items, ids[first + k]) - correction[first + k];
+            }
         }
+        let chunk_largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         if chunk_largest > largest {
             let scale = (largest - chunk_largest).exp();
             total *= scale;
