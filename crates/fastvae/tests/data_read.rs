@@ -1,5 +1,7 @@
 //! Every text format and every way a text file can be wrong.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! Binary formats: SciPy, MATLAB and Parquet files, built here byte by byte.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::Write;
 use std::path::PathBuf;
 
