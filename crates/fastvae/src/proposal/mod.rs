@@ -20,6 +20,8 @@ mod walk;
 
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+mod timing;
 
 pub use alias::AliasTable;
 pub use dns::Dns;
