@@ -46,27 +46,42 @@ fn padded_rows<S: Simd>(simd: S, rows: MatrixView<'_>, query: &[f32], out: &mut 
     let mut first = 0;
     for out in &mut blocks {
         let block = &rows.data()[first * stride..][..LANES * stride];
-        let mut sums = [f32x16::splat(simd, 0.0); LANES];
-        for (row, sum) in sums.iter_mut().enumerate() {
-            let row = &block[row * stride..][..stride];
-            for (x, z) in row.chunks_exact(LANES).zip(query.chunks_exact(LANES)) {
-                *sum = f32x16::from_slice(simd, x).mul_add(f32x16::from_slice(simd, z), *sum);
-            }
-        }
-        let mut half = LANES / 2;
-        while half > 0 {
-            for pair in 0..half {
-                let (even, odd) = sums[2 * pair].deinterleave(sums[2 * pair + 1]);
-                sums[pair] = even + odd;
-            }
-            half /= 2;
-        }
-        sums[0].store_slice(out);
+        let low = eight_rows(simd, &block[..8 * stride], query);
+        let high = eight_rows(simd, &block[8 * stride..], query);
+        pair_sums(low, high).store_slice(out);
         first += LANES;
     }
     for (row, out) in blocks.into_remainder().iter_mut().enumerate() {
         *out = simd::dot_in(simd, rows.padded_row(first + row), query);
     }
+}
+
+/// Products of eight rows with the query, summed down to two lanes for each.
+#[inline(always)]
+fn eight_rows<S: Simd>(simd: S, rows: &[f32], query: &[f32]) -> f32x16<S> {
+    let (first, second) = rows.split_at(4 * query.len());
+    pair_sums(four_rows(simd, first, query), four_rows(simd, second, query))
+}
+
+/// Products of four rows with the query, summed down to four lanes for each.
+#[inline(always)]
+fn four_rows<S: Simd>(simd: S, rows: &[f32], query: &[f32]) -> f32x16<S> {
+    let stride = query.len();
+    let mut sums = [f32x16::splat(simd, 0.0); 4];
+    for start in (0..stride).step_by(LANES) {
+        let z = f32x16::from_slice(simd, &query[start..][..LANES]);
+        for (row, sum) in sums.iter_mut().enumerate() {
+            *sum = f32x16::from_slice(simd, &rows[row * stride + start..][..LANES]).mul_add(z, *sum);
+        }
+    }
+    pair_sums(pair_sums(sums[0], sums[1]), pair_sums(sums[2], sums[3]))
+}
+
+/// Sums of neighbouring lanes: those of `a`, then those of `b`.
+#[inline(always)]
+fn pair_sums<S: Simd>(a: f32x16<S>, b: f32x16<S>) -> f32x16<S> {
+    let (even, odd) = a.deinterleave(b);
+    even + odd
 }
 
 #[cfg(test)]

@@ -36,9 +36,9 @@ fn shortest(repeats: usize, mut work: impl FnMut()) -> f64 {
 #[ignore = "measures time"]
 fn timing_of_draws() {
     let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-    for (n_items, dim, codewords, negatives) in
-        [(41_000, 32, 16, 1000), (41_000, 256, 32, 500), (1_000_000, 32, 16, 1000)]
-    {
+    let shapes =
+        [(5_000, 32, 16, 200), (41_000, 32, 16, 1000), (41_000, 256, 32, 500), (1_000_000, 32, 16, 1000)];
+    for (n_items, dim, codewords, negatives) in shapes {
         let vectors = random(n_items, dim);
         let queries = random(64, dim);
         let counts: Vec<u32> = (0..n_items as u32).map(|i| 100_000 / (i + 1)).collect();
@@ -57,29 +57,27 @@ fn timing_of_draws() {
             let mut proposal = build(&config, &counts).unwrap();
             one.install(|| proposal.refresh(items, 0, 0)).unwrap();
             let (mut scratch, mut draws) = (Scratch::default(), Draws::default());
-            let mut prepared = f64::INFINITY;
-            let whole = shortest(15, || {
-                for user in 0..queries.rows() {
-                    let query = &queries.row(user)[..dim];
+            let (mut prepared, mut whole) = (f64::INFINITY, f64::INFINITY);
+            // The shortest of single queries, since a longer stretch is interrupted on a busy machine.
+            for user in (0..queries.rows()).cycle().take(if n_items > 100_000 { 128 } else { 640 }) {
+                let query = &queries.row(user)[..dim];
+                prepared = prepared.min(shortest(1, || {
                     proposal.prepare(query, items, &mut scratch);
-                    let stream = Stream::new(1, Purpose::Negatives, 0, user as u32);
+                    black_box(&scratch);
+                }));
+                let stream = Stream::new(1, Purpose::Negatives, 0, user as u32);
+                whole = whole.min(shortest(1, || {
+                    proposal.prepare(query, items, &mut scratch);
                     proposal.draw(negatives, query, items, &stream, &mut scratch, &mut draws);
                     black_box(&draws);
-                }
-                prepared = prepared.min(shortest(1, || {
-                    for user in 0..queries.rows() {
-                        proposal.prepare(&queries.row(user)[..dim], items, &mut scratch);
-                        black_box(&scratch);
-                    }
                 }));
-            }) - prepared;
-            let per_query = whole / queries.rows() as f64;
+            }
             println!(
                 "M={n_items} D={dim} K={codewords} T={negatives} {kind:?}: {:.2} ns a draw, preparation {:.0} ns \
-                 ({:.2} ns an item) of {per_query:.0} ns a query",
-                per_query / negatives as f64,
-                prepared / queries.rows() as f64,
-                prepared / queries.rows() as f64 / n_items as f64,
+                 ({:.2} ns an item) of {whole:.0} ns a query",
+                whole / negatives as f64,
+                prepared,
+                prepared / n_items as f64,
             );
             if kind == ProposalKind::Softmax && n_items > 100_000 {
                 break;
@@ -115,4 +113,30 @@ fn timing_of_refreshes() {
             }
         }
     }
+}
+
+#[test]
+#[ignore = "measures time"]
+fn timing_of_the_parts_of_a_draw() {
+    let n = 1000;
+    let stream = Stream::new(1, Purpose::Negatives, 0, 0);
+    let mut words = vec![0; n];
+    let weights: Vec<f32> = (0..256).map(|i| (i % 7) as f32 + 0.5).collect();
+    let total = weights.iter().map(|&w| f64::from(w)).sum();
+    let (mut targets, mut picks) = (Vec::new(), vec![0; n]);
+    let each = |name: &str, work: &mut dyn FnMut()| {
+        let time = shortest(50, || (0..50).for_each(|_| work()));
+        println!("{name}: {:.2} ns each of {n}", time / (50 * n) as f64);
+    };
+    each("random words", &mut || stream.fill(0, black_box(&mut words)));
+    each("sorted targets", &mut || {
+        walk::sorted_targets(n, total, &stream, &mut words, black_box(&mut targets))
+    });
+    let vectors = random(n, 32);
+    let items = ItemTable { vectors: vectors.view(), bias: None };
+    let (mut padded, mut values) = (Vec::new(), vec![0.0; n]);
+    each("logits", &mut || logits::logits(items, 0, vectors.row(3), &mut padded, black_box(&mut values)));
+    each("maximum", &mut || drop(black_box(crate::math::simd::max(&values))));
+    each("exponentials", &mut || drop(black_box(crate::math::simd::exp_shifted(&mut values, 0.1))));
+    each("walk over 256 weights", &mut || walk::walk(&weights, &targets, black_box(&mut picks)));
 }
