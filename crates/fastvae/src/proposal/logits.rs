@@ -41,14 +41,15 @@ pub(super) fn logit(items: ItemTable<'_>, item: u32, query: &[f32]) -> f32 {
 /// row i's sum in lane i (a sum over the lanes of each row by itself takes twice as long).
 #[inline(always)]
 fn padded_rows<S: Simd>(simd: S, rows: MatrixView<'_>, query: &[f32], out: &mut [f32]) {
-    let stride = rows.stride();
+    let (lines, _) = rows.data().as_chunks::<LANES>();
+    let (query_lines, _) = query.as_chunks::<LANES>();
+    let n_lines = query_lines.len();
     let mut blocks = out.chunks_exact_mut(LANES);
     let mut first = 0;
-    for out in &mut blocks {
-        let block = &rows.data()[first * stride..][..LANES * stride];
-        let low = eight_rows(simd, &block[..8 * stride], query);
-        let high = eight_rows(simd, &block[8 * stride..], query);
-        pair_sums(low, high).store_slice(out);
+    for (out, block) in (&mut blocks).zip(lines.chunks_exact(LANES * n_lines)) {
+        let (low, high) = block.split_at(8 * n_lines);
+        let sums = pair_sums(eight_rows(simd, low, query_lines), eight_rows(simd, high, query_lines));
+        sums.store_slice(out);
         first += LANES;
     }
     for (row, out) in blocks.into_remainder().iter_mut().enumerate() {
@@ -58,23 +59,28 @@ fn padded_rows<S: Simd>(simd: S, rows: MatrixView<'_>, query: &[f32], out: &mut 
 
 /// Products of eight rows with the query, summed down to two lanes for each.
 #[inline(always)]
-fn eight_rows<S: Simd>(simd: S, rows: &[f32], query: &[f32]) -> f32x16<S> {
+fn eight_rows<S: Simd>(simd: S, rows: &[[f32; LANES]], query: &[[f32; LANES]]) -> f32x16<S> {
     let (first, second) = rows.split_at(4 * query.len());
     pair_sums(four_rows(simd, first, query), four_rows(simd, second, query))
 }
 
 /// Products of four rows with the query, summed down to four lanes for each.
 #[inline(always)]
-fn four_rows<S: Simd>(simd: S, rows: &[f32], query: &[f32]) -> f32x16<S> {
-    let stride = query.len();
-    let mut sums = [f32x16::splat(simd, 0.0); 4];
-    for start in (0..stride).step_by(LANES) {
-        let z = f32x16::from_slice(simd, &query[start..][..LANES]);
-        for (row, sum) in sums.iter_mut().enumerate() {
-            *sum = f32x16::from_slice(simd, &rows[row * stride + start..][..LANES]).mul_add(z, *sum);
-        }
+fn four_rows<S: Simd>(simd: S, rows: &[[f32; LANES]], query: &[[f32; LANES]]) -> f32x16<S> {
+    let (a, rest) = rows.split_at(query.len());
+    let (b, rest) = rest.split_at(query.len());
+    let (c, d) = rest.split_at(query.len());
+    // Four named sums and no index: an array of sums goes through memory, four times slower.
+    let zero = f32x16::splat(simd, 0.0);
+    let (mut sum_a, mut sum_b, mut sum_c, mut sum_d) = (zero, zero, zero, zero);
+    for ((((z, a), b), c), d) in query.iter().zip(a).zip(b).zip(c).zip(d) {
+        let z = f32x16::load_array_ref(simd, z);
+        sum_a = f32x16::load_array_ref(simd, a).mul_add(z, sum_a);
+        sum_b = f32x16::load_array_ref(simd, b).mul_add(z, sum_b);
+        sum_c = f32x16::load_array_ref(simd, c).mul_add(z, sum_c);
+        sum_d = f32x16::load_array_ref(simd, d).mul_add(z, sum_d);
     }
-    pair_sums(pair_sums(sums[0], sums[1]), pair_sums(sums[2], sums[3]))
+    pair_sums(pair_sums(sum_a, sum_b), pair_sums(sum_c, sum_d))
 }
 
 /// Sums of neighbouring lanes: those of `a`, then those of `b`.
