@@ -96,6 +96,7 @@ impl Stream {
 
     /// The body of [`Stream::fill`], compiled once for each instruction set: the words do not depend on it.
     #[inline(always)]
+    #[expect(clippy::needless_range_loop, reason = "four arrays share the lane, and this form vectorises")]
     fn fill_in(&self, start_block: u32, words: &mut [u32]) {
         // Blocks are independent, so this loop vectorises across `WIDE` of them. Words lie in 64-bit lanes, where
         // a multiplication of their lower halves is one instruction; what stands in the upper halves is ignored.
@@ -139,7 +140,7 @@ impl Stream {
     /// The next 32 random bits, in the order of the address.
     #[inline]
     pub fn next_word(&mut self) -> u32 {
-        if self.next % 4 == 0 {
+        if self.next.is_multiple_of(4) {
             self.block = self.block(self.next / 4);
         }
         let word = self.block[(self.next % 4) as usize];

@@ -195,7 +195,7 @@ fn a_restored_proposal_draws_the_same_bit_for_bit() {
 #[test]
 fn a_state_that_does_not_fit_is_refused() {
     for_all(|world, config, proposal| {
-        let refused = |change: &dyn Fn(&mut Vec<(String, StateTensor)>)| {
+        let refused = |change: &dyn Fn(&mut State)| {
             let mut state = proposal.state();
             change(&mut state);
             build(config, &world.counts).unwrap().restore(state).is_err()
@@ -376,7 +376,8 @@ fn residual_quantisation_diverges_less_than_product_quantisation() {
             .sum()
     };
     let (residual, product) = (mean(Quantizer::Residual), mean(Quantizer::Product));
-    assert!(residual < product * 1.1, "{residual} against {product}");
+
+    assert!(residual < product, "{residual} against {product}");
 }
 
 #[test]

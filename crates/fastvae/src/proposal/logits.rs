@@ -16,7 +16,7 @@ pub(super) fn logits(
 ) {
     let vectors = items.vectors;
     let rows = vectors.rows_from(first, out.len());
-    if vectors.stride() % LANES == 0 {
+    if vectors.stride().is_multiple_of(LANES) {
         padded.clear();
         padded.extend_from_slice(&query[..vectors.cols()]);
         padded.resize(vectors.stride(), 0.0);

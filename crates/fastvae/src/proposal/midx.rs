@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::alias::{self, Slot};
 use super::cells::{Cells, Span};
-use super::state::{Reader, StateTensor};
+use super::state::{Reader, State, StateTensor};
 use super::uniform::below;
 use super::walk::{CHOICES, sorted_targets, walk};
 use super::{Draws, ItemTable, Proposal, Scratch};
@@ -232,7 +232,7 @@ impl Proposal for Midx {
         self.built.as_ref().map(|built| &built.index)
     }
 
-    fn state(&self) -> Vec<(String, StateTensor)> {
+    fn state(&self) -> State {
         let Some(built) = &self.built else { return Vec::new() };
         let mut state = index_state(&built.index);
         if let Some(bias) = &built.bias {
@@ -241,7 +241,7 @@ impl Proposal for Midx {
         state
     }
 
-    fn restore(&mut self, state: Vec<(String, StateTensor)>) -> Result<()> {
+    fn restore(&mut self, state: State) -> Result<()> {
         let mut reader = Reader::new(state);
         let index = restored_index(&mut reader, self.settings, self.n_items, self.dim)?;
         let bias = if reader.has("bias") { Some(reader.numbers("bias", &[self.n_items])?) } else { None };
@@ -252,7 +252,7 @@ impl Proposal for Midx {
 }
 
 /// The tensors that an index is restored from.
-pub(super) fn index_state(index: &InvertedMultiIndex) -> Vec<(String, StateTensor)> {
+pub(super) fn index_state(index: &InvertedMultiIndex) -> State {
     let codebooks = index.codebooks().iter().enumerate();
     let mut state: Vec<_> = codebooks
         .map(|(j, codebook)| (format!("codebook.{j}"), StateTensor::matrix(codebook.codewords())))

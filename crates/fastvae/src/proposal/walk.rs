@@ -86,7 +86,10 @@ pub(super) fn walk(weights: &[f32], targets: &[f64], picks: &mut [u32]) {
         }
         picks[t..targets.len()].fill(last);
     }
-    assert!(weights.len() % LANES == 0 && picks.len() >= targets.len(), "whole vectors, and room for picks");
+    assert!(
+        weights.len().is_multiple_of(LANES) && picks.len() >= targets.len(),
+        "whole vectors, and room for picks"
+    );
     dispatch!(simd::level(), simd => body(simd, weights, targets, picks));
 }
 
