@@ -6,7 +6,7 @@
 
 use super::logits::logits;
 use super::midx::{index_state, restored_index};
-use super::state::{Reader, State, StateTensor};
+use super::state::{Reader, State};
 use super::walk::{sorted_targets, walk};
 use super::{Draws, ItemTable, Proposal, Scratch};
 use crate::config::ProposalKind;
