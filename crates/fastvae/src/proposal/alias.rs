@@ -45,6 +45,16 @@ impl AliasTable {
     }
 }
 
+/// The outcomes up to which [`place_and_coin`] may take one word: the coin keeps 20 bits.
+pub(super) const ONE_WORD: u32 = 1 << 12;
+
+/// A slot of the `len` from `start` on by a random word, and the coin that the rest of the word makes.
+#[inline(always)]
+pub(super) fn place_and_coin(word: u32, start: u32, len: u32) -> (u32, u32) {
+    let product = u64::from(word) * u64::from(len);
+    (start + (product >> 32) as u32, product as u32)
+}
+
 /// Builds the alias table of `weights` into `slots`, numbered from `first`.
 ///
 /// Weights that sum to nothing (or to no number) make all outcomes alike.
