@@ -5,6 +5,7 @@
 pub mod config;
 pub mod error;
 pub mod math;
+pub mod write;
 
 pub mod data;
 pub mod index;
@@ -12,6 +13,7 @@ pub mod model;
 pub mod proposal;
 
 pub mod eval;
+pub mod model_file;
 
 pub use config::Config;
 pub use error::{Error, Result};
