@@ -5,15 +5,19 @@
 pub mod config;
 pub mod error;
 pub mod math;
+pub mod resources;
 pub mod write;
 
 pub mod data;
 pub mod index;
-pub mod model;
 pub mod proposal;
-
+pub mod model;
+pub mod loss;
+pub mod optim;
+pub mod backend;
 pub mod eval;
 pub mod model_file;
+pub mod train;
 
 pub use config::Config;
 pub use error::{Error, Result};

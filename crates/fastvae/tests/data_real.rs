@@ -1,8 +1,12 @@
 //! Real data sets, read as published. Each test is skipped with a printed line where the files are absent.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::PathBuf;
 
-use fastvae::data::{ReadOptions, Split, Statistics, read, read_aligned, read_pair, read_with_report};
+use fastvae::data::{
+    ReadOptions, Split, Statistics, TitleOptions, Titles, read, read_aligned, read_pair, read_with_report,
+};
 
 /// The file `name`, under `FASTVAE_DATA` or beside the workspace.
 fn data(name: &str) -> Option<PathBuf> {
@@ -100,4 +104,27 @@ fn bookcrossing_keeps_isbns() {
     assert_eq!((rows.n_users(), rows.n_items()), (105_283, 340_556));
     assert!(rows.item_ids().position("034545104X").is_some());
     assert!(rows.weights().is_none());
+}
+
+#[test]
+fn dirty_catalogues_give_titles() {
+    let (Some(ratings), Some(books)) =
+        (data("bookcrossing/ratings.csv.zst"), data("bookcrossing/books.tsv.zst"))
+    else {
+        return;
+    };
+    let rows = read(ratings, &ReadOptions::default()).unwrap();
+    let (titles, report) = Titles::read(books, &TitleOptions::default(), rows.item_ids()).unwrap();
+    let item = rows.item_ids().position("0195153448").unwrap();
+    assert_eq!(titles.get(item), Some("Classical Mythology - Mark P. O. Morford (2002)"));
+    assert!(report.titled > 260_000, "{report:?}");
+    let (Some(ratings), Some(movies)) =
+        (data("movietweetings/ratings.dat"), data("movietweetings/movies.dat"))
+    else {
+        return;
+    };
+    let rows = read(ratings, &ReadOptions::default()).unwrap();
+    let (titles, report) = Titles::read(movies, &TitleOptions::default(), rows.item_ids()).unwrap();
+    assert!(report.titled as f64 > 0.99 * rows.n_items() as f64, "{report:?}");
+    assert_eq!(titles.len(), rows.n_items());
 }

@@ -359,7 +359,7 @@ mod tests {
         let mut share = 0.0;
         for user in 0..200 {
             generator.history(user, &mut items);
-            let mut counts = vec![0; 24];
+            let mut counts = [0; 24];
             for &item in &items {
                 counts[generator.genre(item)] += 1;
             }

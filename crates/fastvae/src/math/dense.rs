@@ -43,8 +43,8 @@ pub fn product(out: &mut [f32], out_stride: usize, keep: bool, left: Operand<'_>
     assert!(out_stride >= n && out.len() >= (m - 1) * out_stride + n, "room for a {m} x {n} product");
     let (left, left_cs, left_rs) = left.layout();
     let (right, right_cs, right_rs) = right.layout();
-    // SAFETY: the views guarantee rows * stride readable floats for both operands, the assertion above the
-    // writable floats of `out`, and `out` cannot alias them since it is borrowed exclusively.
+    // SAFETY: a view holds at least (rows - 1) * stride + cols readable floats, all that a product reads; the
+    // assertion above says the same of `out`, which cannot alias them since it is borrowed exclusively.
     unsafe {
         gemm::gemm(
             m,

@@ -108,6 +108,18 @@ impl<'a> MatrixView<'a> {
         Self { data, rows, cols, stride: cols }
     }
 
+    /// A view of `data`, whose rows of `cols` floats start `stride` apart.
+    ///
+    /// # Panics
+    /// If `data` is not `rows * stride` long or a row is longer than the stride.
+    pub fn padded(data: &'a [f32], rows: usize, cols: usize, stride: usize) -> Self {
+        assert!(
+            data.len() == rows * stride && cols <= stride,
+            "the values of a padded {rows} x {cols} matrix"
+        );
+        Self { data, rows, cols, stride }
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows

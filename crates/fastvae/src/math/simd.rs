@@ -113,6 +113,32 @@ pub fn axpy_in<S: Simd>(simd: S, alpha: f32, x: &[f32], y: &mut [f32]) {
     }
 }
 
+/// The sum of the lanes of each of 16 vectors: lane i of the result is the sum of `vectors[i]`.
+///
+/// A tree of pairwise sums: three operations a vector, where a sum of its own would take eight.
+#[inline(always)]
+pub fn lane_sums<S: Simd>(vectors: [f32x16<S>; LANES]) -> f32x16<S> {
+    let pair = |a: f32x16<S>, b: f32x16<S>| a.unzip_low(b) + a.unzip_high(b);
+    let v = vectors;
+    let eight = [
+        pair(v[0], v[1]),
+        pair(v[2], v[3]),
+        pair(v[4], v[5]),
+        pair(v[6], v[7]),
+        pair(v[8], v[9]),
+        pair(v[10], v[11]),
+        pair(v[12], v[13]),
+        pair(v[14], v[15]),
+    ];
+    let four = [
+        pair(eight[0], eight[1]),
+        pair(eight[2], eight[3]),
+        pair(eight[4], eight[5]),
+        pair(eight[6], eight[7]),
+    ];
+    pair(pair(four[0], four[1]), pair(four[2], four[3]))
+}
+
 /// Inner product of two slices of equal length.
 pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     debug_assert_eq!(a.len(), b.len());
@@ -298,6 +324,17 @@ mod tests {
                     "ln({positive}) = {l}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn lane_sums_keep_the_order_of_the_vectors() {
+        for level in levels() {
+            let sums = dispatch!(level, simd => {
+                let vectors = std::array::from_fn(|i| f32x16::from_fn(simd, |lane| (100 * i + lane) as f32));
+                lane_sums(vectors).as_slice().to_vec()
+            });
+            assert!(sums.iter().enumerate().all(|(i, &sum)| sum == (1600 * i + 120) as f32), "{sums:?}");
         }
     }
 

@@ -38,6 +38,22 @@ impl Parameters {
         }
     }
 
+    /// Takes over the values of `other`, which has the same shape.
+    pub fn copy_from(&mut self, other: &Self) {
+        for (to, from) in [
+            (&mut self.encoder, &other.encoder),
+            (&mut self.hidden_bias, &other.hidden_bias),
+            (&mut self.head, &other.head),
+            (&mut self.head_bias, &other.head_bias),
+            (&mut self.items, &other.items),
+        ] {
+            to.data_mut().copy_from_slice(from.data());
+        }
+        if let (Some(to), Some(from)) = (&mut self.item_bias, &other.item_bias) {
+            to.copy_from_slice(from);
+        }
+    }
+
     /// All of it, borrowed.
     pub fn view(&self) -> ParametersView<'_> {
         ParametersView {

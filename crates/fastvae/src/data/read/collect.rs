@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::data::ids::MAX_IDS;
 use crate::data::intern::InternError;
 use crate::data::read::ReadOptions;
 use crate::data::{IdMap, IdMapBuilder, Interactions, InteractionsBuilder};
@@ -65,6 +66,9 @@ impl<'a> Collector<'a> {
     /// Makes the identifiers `0..n_users` and `0..n_items` exist, as the shape of a matrix says.
     pub(crate) fn declare(&mut self, n_users: u64, n_items: u64) -> Result<()> {
         for (side, n, what) in [(&mut self.users, n_users, "user"), (&mut self.items, n_items, "item")] {
+            if n > MAX_IDS as u64 {
+                return Err(refused(self.path, None, what, b"", InternError::Full));
+            }
             if let Side::New(builder) = side {
                 for id in 0..n as i64 {
                     builder.integer(id).map_err(|error| refused(self.path, None, what, b"", error))?;

@@ -59,7 +59,7 @@ impl Layout {
         rows: &Collector<'_>,
     ) -> Result<Self> {
         let (path, options) = (rows.path, rows.options);
-        let mut records = first_records(source, separator, quoting);
+        let mut records = first_records(source, separator, quoting)?;
         let Some(first) = records.first_mut() else {
             return Err(Error::input(path, None, "the file is empty", "give a file with interactions"));
         };
@@ -109,20 +109,14 @@ impl Layout {
     }
 }
 
-fn first_records(source: &Source, separator: Separator, quoting: bool) -> Vec<Vec<String>> {
+fn first_records(source: &Source, separator: Separator, quoting: bool) -> Result<Vec<Vec<String>>> {
+    let mut lines = Lines::new(source.preview())?;
     let mut fields = Fields::default();
-    complete_lines(source.sample())
-        .take(LOOKED_AT)
-        .map(|line| {
-            fields.cut(line, separator);
-            let text = |field: &[u8]| {
-                let field = String::from_utf8_lossy(field);
-                let unquoted = field.strip_prefix('"').and_then(|field| field.strip_suffix('"'));
-                unquoted.filter(|_| quoting).unwrap_or(&field).to_string()
-            };
-            fields.iter().map(text).collect()
-        })
-        .collect()
+    let mut records = Vec::new();
+    while records.len() < LOOKED_AT && fields.read(&mut lines, separator, quoting)? {
+        records.push(fields.iter().map(|field| String::from_utf8_lossy(field).into_owned()).collect());
+    }
+    Ok(records)
 }
 
 /// The fast path: lines of two integers skip the cutting into fields; any other line takes the long way.

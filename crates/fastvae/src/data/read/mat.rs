@@ -4,7 +4,7 @@
 //! A variable is an element of elements, usually inside a zlib stream. A sparse one holds flags, sizes, a name,
 //! row numbers, column starts and values, column by column.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::data::read::collect::Collector;
@@ -32,12 +32,15 @@ pub(crate) fn read(mut source: Source, rows: &mut Collector<'_>) -> Result<()> {
             COMPRESSED => {
                 let mut inner = flate2::read::ZlibDecoder::new(&mut body);
                 let inner_tag = Tag::read(&mut inner, path)?;
-                if inner_tag.kind == MATRIX { Some(variable(&mut inner, path)?) } else { None }
+                let found = if inner_tag.kind == MATRIX { Some(variable(&mut inner, path)?) } else { None };
+                // The checksum stands at the end.
+                io::copy(&mut inner, &mut io::sink()).map_err(|error| damaged(path, error))?;
+                found
             }
             MATRIX => Some(variable(&mut body, path)?),
             _ => None,
         };
-        std::io::copy(&mut body, &mut std::io::sink()).map_err(|error| damaged(path, error))?;
+        io::copy(&mut body, &mut io::sink()).map_err(|error| damaged(path, error))?;
         match variable {
             Some(Variable::Sparse(sparse)) => {
                 sparse_names.push(sparse.name.clone());
@@ -175,7 +178,7 @@ impl Tag {
         match <[u8; 8]>::try_from(bytes) {
             Ok(bytes) => Ok(Some(Self::parse(bytes))),
             Err(bytes) if bytes.is_empty() => Ok(None),
-            Err(_) => Err(damaged(path, std::io::ErrorKind::UnexpectedEof.into())),
+            Err(_) => Err(damaged(path, io::ErrorKind::UnexpectedEof.into())),
         }
     }
 
@@ -206,7 +209,7 @@ impl Element {
         let padded = u64::from(tag.size).next_multiple_of(8);
         input.take(padded).read_to_end(&mut data).map_err(|error| damaged(path, error))?;
         if data.len() < tag.size as usize {
-            return Err(damaged(path, std::io::ErrorKind::UnexpectedEof.into()));
+            return Err(damaged(path, io::ErrorKind::UnexpectedEof.into()));
         }
         data.truncate(tag.size as usize);
         Ok(Self { kind: tag.kind, data })
@@ -257,9 +260,9 @@ impl Element {
     }
 }
 
-fn damaged(path: &Path, error: std::io::Error) -> Error {
+fn damaged(path: &Path, error: io::Error) -> Error {
     match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => {
+        io::ErrorKind::UnexpectedEof => {
             Error::input(path, None, "the file ends too early", "fetch or save the file again")
         }
         _ => unreadable(path, true, error),

@@ -46,6 +46,13 @@ impl Source {
         Ok(Self { path: path.to_path_buf(), sample, taken: 0, rest, compressed: gzip || zstd })
     }
 
+    /// The complete lines of the sample as a source of their own.
+    pub(crate) fn preview(&self) -> Self {
+        let end = memchr::memrchr(b'\n', &self.sample).filter(|_| self.sample.len() == SAMPLE);
+        let sample = self.sample[..end.unwrap_or(self.sample.len())].to_vec();
+        Self { path: self.path.clone(), sample, taken: 0, rest: Box::new(io::empty()), compressed: false }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

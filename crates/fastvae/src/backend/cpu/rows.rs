@@ -1,0 +1,387 @@
+//! Sparse row gradients: grouped by item, each row summed and updated by one owner.
+//!
+//! A step touches rows of a table many times: row i gets the sum of weight * source[row] over its entries. The
+//! entries of each user block are bucketed by item range; then one task per bucket sorts its entries by item,
+//! sums each row's gradient and updates it at once. No shared gradient table, no atomics, and the order of
+//! summation does not depend on the number of threads.
+
+use fearless_simd::{dispatch, f32x16, prelude::*};
+use rayon::prelude::*;
+
+use crate::config::Optimizer;
+use crate::data::ItemId;
+use crate::math::matrix::LANES;
+use crate::math::simd::{level, prefetch};
+use crate::math::{Matrix, MatrixView};
+use crate::optim::{Moments, Update};
+
+/// `weight * source[row]` is to be added to the gradient of `item`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub item: ItemId,
+    pub row: u32,
+    pub weight: f32,
+}
+
+/// How items are cut into buckets: bucket of an item = item >> shift.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BucketLayout {
+    shift: u32,
+    n_buckets: usize,
+}
+
+impl BucketLayout {
+    /// Buckets of `2^shift` items.
+    pub fn with_shift(n_items: usize, shift: u32) -> Self {
+        Self { shift, n_buckets: n_items.div_ceil(1 << shift) }
+    }
+
+    /// About 64 buckets: enough to share among threads, few enough for the bucketing pass to stay in cache.
+    pub fn for_rows(n_items: usize) -> Self {
+        let width = n_items.div_ceil(64).next_power_of_two().max(64);
+        Self::with_shift(n_items, width.trailing_zeros())
+    }
+
+    /// Items per bucket; the last one may hold fewer.
+    pub fn width(&self) -> usize {
+        1 << self.shift
+    }
+}
+
+/// The entries of one user block, by bucket, in the order they were pushed.
+#[derive(Debug, Default)]
+pub(super) struct Buckets {
+    buckets: Vec<Vec<Entry>>,
+}
+
+impl Buckets {
+    /// Forgets all entries and keeps their memory.
+    pub fn clear(&mut self, layout: BucketLayout) {
+        self.buckets.resize_with(layout.n_buckets, Vec::new);
+        self.buckets.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Adds `scale * weights[k] * source[row]` to item `items[k]`, for all k.
+    pub fn extend(&mut self, layout: BucketLayout, items: &[ItemId], weights: &[f32], scale: f32, row: u32) {
+        for (&item, &weight) in items.iter().zip(weights) {
+            self.buckets[(item >> layout.shift) as usize].push(Entry { item, row, weight: weight * scale });
+        }
+    }
+}
+
+/// Sorts entries by item, stably; reused between buckets.
+#[derive(Debug, Default)]
+pub(super) struct ItemSort {
+    sorted: Vec<Entry>,
+    other: Vec<Entry>,
+    places: Vec<u32>,
+}
+
+impl ItemSort {
+    /// The entries of bucket `bucket` of all blocks, by item, then block, then order of pushing.
+    pub fn gather(&mut self, blocks: &[&Buckets], bucket: usize, layout: BucketLayout) -> &[Entry] {
+        /// Widest digit of the radix sort: its counts stay in the first-level cache.
+        const DIGIT: u32 = 11;
+        let n_digits = layout.shift.div_ceil(DIGIT).max(1);
+        let digit = layout.shift.div_ceil(n_digits);
+        let n: usize = blocks.iter().map(|block| block.buckets[bucket].len()).sum();
+        if n * 8 < 1 << digit {
+            // Clearing and summing the counts would cost more than comparisons.
+            self.sorted.clear();
+            blocks.iter().for_each(|block| self.sorted.extend_from_slice(&block.buckets[bucket]));
+            self.sorted.sort_by_key(|entry| entry.item);
+            return &self.sorted;
+        }
+        for pass in 0..n_digits {
+            std::mem::swap(&mut self.sorted, &mut self.other);
+            self.sorted.resize(n, Entry { item: 0, row: 0, weight: 0.0 });
+            let mask = (1u32 << digit) - 1;
+            let key = |entry: &Entry| ((entry.item >> (pass * digit)) & mask) as usize;
+            // The first pass reads the blocks themselves, the next ones what the one before has sorted.
+            let pieces: &mut dyn Iterator<Item = &[Entry]> = match pass {
+                0 => &mut blocks.iter().map(|block| &block.buckets[bucket][..]),
+                _ => &mut [&self.other[..n]].into_iter(),
+            };
+            let pieces: Vec<&[Entry]> = pieces.collect();
+            self.places.clear();
+            self.places.resize(1 << digit, 0);
+            for entry in pieces.iter().copied().flatten() {
+                self.places[key(entry)] += 1;
+            }
+            let mut start = 0;
+            for place in &mut self.places {
+                start += std::mem::replace(place, start);
+            }
+            for entry in pieces.iter().copied().flatten() {
+                let place = &mut self.places[key(entry)];
+                self.sorted[*place as usize] = *entry;
+                *place += 1;
+            }
+        }
+        &self.sorted
+    }
+}
+
+/// A table with its moments and, for the decoder, its bias column with its own.
+pub(super) struct RowTable<'a> {
+    pub rows: &'a mut Matrix,
+    pub moments: &'a mut Moments,
+    pub bias: Option<BiasColumn<'a>>,
+}
+
+/// One number per row, with its moments.
+pub(super) struct BiasColumn<'a> {
+    pub values: &'a mut [f32],
+    pub first: &'a mut [f32],
+    pub second: &'a mut [f32],
+}
+
+/// A bucket's share of a [`RowTable`].
+pub(super) struct RowChunk<'a> {
+    pub rows: &'a mut [f32],
+    pub first: &'a mut [f32],
+    pub second: &'a mut [f32],
+    pub bias: Option<BiasColumn<'a>>,
+}
+
+impl<'a> RowTable<'a> {
+    /// The table cut into chunks of `width` rows.
+    pub fn chunks(self, width: usize) -> Vec<RowChunk<'a>> {
+        let floats = width * self.rows.stride();
+        let mut bias: Vec<Option<BiasColumn<'a>>> = match self.bias {
+            None => (0..self.rows.rows().div_ceil(width)).map(|_| None).collect(),
+            Some(bias) => bias
+                .values
+                .chunks_mut(width)
+                .zip(bias.first.chunks_mut(width))
+                .zip(bias.second.chunks_mut(width))
+                .map(|((values, first), second)| Some(BiasColumn { values, first, second }))
+                .collect(),
+        };
+        let rows = self.rows.data_mut().chunks_mut(floats);
+        let first = self.moments.first.data_mut().chunks_mut(floats);
+        let second = self.moments.second.data_mut().chunks_mut(floats);
+        rows.zip(first)
+            .zip(second)
+            .zip(&mut bias)
+            .map(|(((rows, first), second), bias)| RowChunk { rows, first, second, bias: bias.take() })
+            .collect()
+    }
+}
+
+/// Adds up the gradients of all touched rows and updates them; with dense Adam the untouched rows too.
+pub(super) fn update_rows(
+    table: RowTable<'_>,
+    blocks: &[&Buckets],
+    layout: BucketLayout,
+    source: MatrixView<'_>,
+    update: &Update,
+) {
+    let stride = table.rows.stride();
+    table.chunks(layout.width()).into_par_iter().enumerate().for_each_init(
+        || (ItemSort::default(), vec![0.0; stride]),
+        |(sort, gradient), (bucket, mut chunk)| {
+            let entries = sort.gather(blocks, bucket, layout);
+            let base = (bucket * layout.width()) as ItemId;
+            dispatch!(level(), simd => update_chunk(simd, &mut chunk, base, entries, source, update, gradient));
+        },
+    );
+}
+
+#[inline(always)]
+fn update_chunk<S: Simd>(
+    simd: S,
+    chunk: &mut RowChunk<'_>,
+    base: ItemId,
+    entries: &[Entry],
+    source: MatrixView<'_>,
+    update: &Update,
+    gradient: &mut [f32],
+) {
+    let stride = gradient.len();
+    let mut next_row = 0;
+    let mut start = 0;
+    while start < entries.len() {
+        let item = entries[start].item;
+        let mut end = start + 1;
+        while end < entries.len() && entries[end].item == item {
+            end += 1;
+        }
+        let row = (item - base) as usize;
+        if let Some(next) = entries.get(end) {
+            let at = (next.item - base) as usize * stride;
+            prefetch(&chunk.rows[at..at + stride]);
+            prefetch(&chunk.first[at..at + stride]);
+            prefetch(&chunk.second[at..at + stride]);
+        }
+        if update.optimizer == Optimizer::Adam {
+            update_untouched(simd, chunk, next_row..row, update, gradient);
+            next_row = row + 1;
+        }
+        let run = &entries[start..end];
+        row_gradient(simd, run, source, gradient);
+        let bias_gradient = run.iter().map(|entry| entry.weight).sum();
+        update_row(simd, chunk, row, update, gradient, bias_gradient);
+        start = end;
+    }
+    if update.optimizer == Optimizer::Adam {
+        update_untouched(simd, chunk, next_row..chunk.rows.len() / stride, update, gradient);
+    }
+}
+
+/// The gradient of one row: the sum of weight * source[row] over its entries.
+#[inline(always)]
+fn row_gradient<S: Simd>(simd: S, run: &[Entry], source: MatrixView<'_>, gradient: &mut [f32]) {
+    let mut column = 0;
+    while column < gradient.len() {
+        column += match gradient.len() - column {
+            128.. => column_sums::<S, 8>(simd, run, source, column, gradient),
+            64..128 => column_sums::<S, 4>(simd, run, source, column, gradient),
+            32..64 => column_sums::<S, 2>(simd, run, source, column, gradient),
+            _ => column_sums::<S, 1>(simd, run, source, column, gradient),
+        };
+    }
+}
+
+/// `L` vectors of columns of the sum, in registers; returns how many columns that is.
+#[inline(always)]
+fn column_sums<S: Simd, const L: usize>(
+    simd: S,
+    run: &[Entry],
+    source: MatrixView<'_>,
+    column: usize,
+    gradient: &mut [f32],
+) -> usize {
+    let mut sums = [f32x16::splat(simd, 0.0); L];
+    for entry in run {
+        let row = &source.padded_row(entry.row as usize)[column..column + L * LANES];
+        let weight = f32x16::splat(simd, entry.weight);
+        for (l, sum) in sums.iter_mut().enumerate() {
+            *sum = f32x16::from_slice(simd, &row[l * LANES..][..LANES]).mul_add(weight, *sum);
+        }
+    }
+    for (l, sum) in sums.iter().enumerate() {
+        sum.store_slice(&mut gradient[column + l * LANES..][..LANES]);
+    }
+    L * LANES
+}
+
+#[inline(always)]
+fn update_untouched<S: Simd>(
+    simd: S,
+    chunk: &mut RowChunk<'_>,
+    rows: std::ops::Range<usize>,
+    update: &Update,
+    gradient: &mut [f32],
+) {
+    for row in rows {
+        gradient.fill(0.0);
+        update_row(simd, chunk, row, update, gradient, 0.0);
+    }
+}
+
+/// Updates one row of a chunk, and its bias where there is one.
+#[inline(always)]
+pub(super) fn update_row<S: Simd>(
+    simd: S,
+    chunk: &mut RowChunk<'_>,
+    row: usize,
+    update: &Update,
+    gradient: &mut [f32],
+    bias_gradient: f32,
+) {
+    let stride = gradient.len();
+    let span = row * stride..(row + 1) * stride;
+    update.row(
+        simd,
+        &mut chunk.rows[span.clone()],
+        &mut chunk.first[span.clone()],
+        &mut chunk.second[span],
+        gradient,
+    );
+    if let Some(bias) = &mut chunk.bias {
+        update.scalar(&mut bias.values[row], &mut bias.first[row], &mut bias.second[row], bias_gradient);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::math::{Purpose, Stream};
+
+    fn random(rows: usize, cols: usize, seed: u64) -> Matrix {
+        let mut stream = Stream::new(seed, Purpose::Initialise, 0, 0);
+        Matrix::from_rows(rows, cols, &(0..rows * cols).map(|_| stream.normal() as f32).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn grouped_updates_equal_a_gradient_table() {
+        for (n_items, per_block, shift) in
+            [(100, 300, 6), (3000, 200, 12), (40_000, 50, 15), (5000, 4000, 13)]
+        {
+            for optimizer in [Optimizer::LazyAdam, Optimizer::Adam] {
+                let layout = BucketLayout::with_shift(n_items, shift);
+                let source = random(8, 20, 1);
+                let mut stream = Stream::new(4, Purpose::Negatives, 0, shift);
+                let mut gradient = vec![vec![0.0f64; 20]; n_items];
+                let mut touched = vec![false; n_items];
+                let blocks: Vec<Buckets> = (0..3)
+                    .map(|_| {
+                        let mut buckets = Buckets::default();
+                        buckets.clear(layout);
+                        for _ in 0..per_block {
+                            let item = stream.below(n_items as u64) as u32;
+                            let (row, weight) = (stream.below(8) as u32, stream.normal() as f32);
+                            buckets.extend(layout, &[item], &[weight], 0.5, row);
+                            touched[item as usize] = true;
+                            for (g, s) in gradient[item as usize].iter_mut().zip(source.row(row as usize)) {
+                                *g += f64::from(0.5 * weight * s);
+                            }
+                        }
+                        buckets
+                    })
+                    .collect();
+                let start = random(n_items, 20, 2);
+                let (mut rows, mut moments) = (start.clone(), Moments::like(&start));
+                let config = Config { optimizer, weight_decay: 0.1, ..Config::default() };
+                let update = Update::at(&config, 0, 0);
+                let blocks: Vec<&Buckets> = blocks.iter().collect();
+                let table = RowTable { rows: &mut rows, moments: &mut moments, bias: None };
+                update_rows(table, &blocks, layout, source.view(), &update);
+                for item in 0..n_items {
+                    let mut expected = start.row(item).to_vec();
+                    if touched[item] || optimizer == Optimizer::Adam {
+                        let mut g: Vec<f32> = gradient[item].iter().map(|&g| g as f32).collect();
+                        g.resize(32, 0.0);
+                        let (mut m, mut v) = (vec![0.0; 32], vec![0.0; 32]);
+                        dispatch!(level(), simd => update.row(simd, &mut expected, &mut m, &mut v, &mut g));
+                    }
+                    // A gradient near zero may change sign by rounding, which Adam's first step magnifies.
+                    let close = |(d, (a, b)): (usize, (&f32, &f32))| {
+                        (a - b).abs() < 1e-5 || gradient[item].get(d).is_some_and(|g| g.abs() < 1e-5)
+                    };
+                    assert!(
+                        rows.row(item).iter().zip(&expected).enumerate().all(close),
+                        "item {item} of {n_items}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn entries_come_out_by_item_in_the_order_pushed() {
+        let layout = BucketLayout::for_rows(1_000_000);
+        let mut buckets = Buckets::default();
+        buckets.clear(layout);
+        let items: Vec<u32> = (0..20_000u32).map(|k| k.wrapping_mul(2_654_435_761) % 1000).collect();
+        for (k, &item) in items.iter().enumerate() {
+            buckets.extend(layout, &[item], &[1.0], 1.0, k as u32);
+        }
+        let mut sort = ItemSort::default();
+        let sorted = sort.gather(&[&buckets], 0, layout);
+        assert_eq!(sorted.len(), 20_000);
+        assert!(sorted.windows(2).all(|w| (w[0].item, w[0].row) < (w[1].item, w[1].row)));
+    }
+}

@@ -1,0 +1,286 @@
+//! A step against an oracle: the whole loss in f64, one scalar at a time, and its finite differences.
+
+use super::*;
+use crate::config::{Activation, Kl, ProposalKind};
+use crate::data::{IdMap, ItemId};
+use crate::math::{Purpose, Stream, simd};
+use crate::proposal::{Draws, Scratch};
+
+const N_ITEMS: usize = 60;
+
+fn interactions(weighted: bool) -> Arc<Interactions> {
+    let mut stream = Stream::new(2, Purpose::Generate, 0, 0);
+    let (mut offsets, mut items) = (vec![0], Vec::new());
+    for _ in 0..70 {
+        let mut row: Vec<u32> =
+            (0..2 + stream.below(9)).map(|_| stream.below(N_ITEMS as u64) as u32).collect();
+        row.sort_unstable();
+        row.dedup();
+        items.extend(row);
+        offsets.push(items.len());
+    }
+    let weights = weighted.then(|| items.iter().map(|i| 0.5 + (i % 3) as f32).collect());
+    let ids = |n| Arc::new(IdMap::range(n));
+    Arc::new(Interactions::from_parts(offsets, items, weights, None, ids(70), ids(N_ITEMS)).unwrap())
+}
+
+fn config(model: ModelKind) -> Config {
+    Config {
+        model,
+        hidden: 12,
+        latent: 6,
+        negatives: 9,
+        codewords: 3,
+        latent_samples: 2,
+        item_bias: true,
+        weight_decay: 0.0,
+        batch: 64,
+        kl: Kl { beta: None, gamma: Some(0.3), anneal_steps: 20 },
+        ..Config::default()
+    }
+}
+
+/// Dropout, noise and negatives of every user and draw, fixed as the step will see them.
+struct Fixed {
+    kept: Vec<Vec<bool>>,
+    noise: Vec<Vec<Vec<f32>>>,
+    draws: Vec<Vec<Draws>>,
+    corrections: Vec<Vec<Vec<f32>>>,
+}
+
+/// Mean and log-variance of one user.
+fn head(
+    config: &Config,
+    train: &Interactions,
+    p: &Parameters,
+    kept: &[bool],
+    user: usize,
+) -> (Vec<f64>, Vec<f64>) {
+    let row = train.row(user);
+    let weight = |k: usize| row.weights.map_or(1.0, |w| f64::from(w[k]));
+    let norm = (0..row.items.len()).map(|k| weight(k) * weight(k)).sum::<f64>().sqrt();
+    let state: Vec<f64> = (0..config.hidden)
+        .map(|h| {
+            let mut sum = f64::from(p.hidden_bias.row(0)[h]);
+            for (k, &item) in row.items.iter().enumerate().filter(|(k, _)| kept[*k]) {
+                sum += weight(k) / norm / (1.0 - f64::from(config.dropout))
+                    * f64::from(p.encoder.row(item as usize)[h]);
+            }
+            match config.activation {
+                Activation::Relu => sum.max(0.0),
+                Activation::Tanh => sum.tanh(),
+            }
+        })
+        .collect();
+    let out = |c: usize| {
+        f64::from(p.head_bias.row(0)[c])
+            + (0..config.hidden).map(|h| state[h] * f64::from(p.head.row(h)[c])).sum::<f64>()
+    };
+    ((0..config.latent).map(out).collect(), (config.latent..2 * config.latent).map(out).collect())
+}
+
+fn query(config: &Config, mean: &[f64], log_variance: &[f64], noise: &[f32]) -> Vec<f64> {
+    (0..config.latent).map(|d| mean[d] + f64::from(noise[d]) * (log_variance[d] / 2.0).exp()).collect()
+}
+
+fn log_sum_exp(values: &[f64]) -> f64 {
+    let top = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    top + values.iter().map(|v| (v - top).exp()).sum::<f64>().ln()
+}
+
+fn fix(backend: &CpuBackend, users: &[UserId], context: StepContext) -> Fixed {
+    let (config, train) = (&backend.config, &backend.train);
+    let epoch = context.epoch as u32;
+    let mut fixed = Fixed { kept: vec![], noise: vec![], draws: vec![], corrections: vec![] };
+    for &user in users {
+        let items = train.row(user as usize).items;
+        let mut dropout = Stream::new(config.seed, Purpose::Dropout, epoch, user);
+        let threshold = (f64::from(config.dropout) * 2f64.powi(32)) as u32;
+        let kept: Vec<bool> = items.iter().map(|_| dropout.next_word() >= threshold).collect();
+        let (mean, log_variance) = head(config, train, &backend.parameters, &kept, user as usize);
+        let (mut noises, mut all_draws, mut corrections) = (vec![], vec![], vec![]);
+        for s in 0..config.latent_samples {
+            let mut noise = vec![0.0; config.latent];
+            simd::fill_normals(
+                &Stream::with_part(config.seed, Purpose::Latent, s as u16, epoch, user),
+                &mut noise,
+            );
+            let z: Vec<f32> = query(config, &mean, &log_variance, &noise).iter().map(|&v| v as f32).collect();
+            let (mut draws, mut correction, mut scratch) =
+                (Draws::default(), vec![0.0; items.len()], Scratch::default());
+            if let Some(proposal) = backend.proposal() {
+                let stream = Stream::with_part(config.seed, Purpose::Negatives, s as u16, epoch, user);
+                let table = backend.parameters.item_table();
+                proposal.prepare(&z, table, &mut scratch);
+                proposal.draw(config.negatives, &z, table, &stream, &mut scratch, &mut draws);
+                proposal.correction(items, &z, table, &mut scratch, &mut correction);
+            }
+            noises.push(noise);
+            all_draws.push(draws);
+            corrections.push(correction);
+        }
+        fixed.kept.push(kept);
+        fixed.noise.push(noises);
+        fixed.draws.push(all_draws);
+        fixed.corrections.push(corrections);
+    }
+    fixed
+}
+
+/// The loss of a batch, straight from sections 3 and 6 of the paper.
+fn oracle(
+    config: &Config,
+    train: &Interactions,
+    p: &Parameters,
+    users: &[UserId],
+    context: StepContext,
+    fixed: &Fixed,
+) -> f64 {
+    let KlWeight::PerInteraction(gamma) = KlWeight::resolve(&config.kl, 0, 1) else {
+        panic!("the tests weigh per interaction")
+    };
+    let anneal = (context.step as f64 / config.kl.anneal_steps as f64).min(1.0);
+    let mut loss = 0.0;
+    for (u, &user) in users.iter().enumerate() {
+        let row = train.row(user as usize);
+        let (mean, log_variance) = head(config, train, p, &fixed.kept[u], user as usize);
+        for s in 0..config.latent_samples {
+            let z = query(config, &mean, &log_variance, &fixed.noise[u][s]);
+            let logit = |item: ItemId| {
+                let q = p.items.row(item as usize);
+                (0..config.latent).map(|d| z[d] * f64::from(q[d])).sum::<f64>()
+                    + f64::from(p.item_bias.as_ref().unwrap()[item as usize])
+            };
+            for (k, &item) in row.items.iter().enumerate() {
+                let weight = row.weights.map_or(1.0, |w| f64::from(w[k])) / config.latent_samples as f64;
+                let (positive, all) = match config.model {
+                    ModelKind::MultVae => (logit(item), (0..N_ITEMS as u32).map(logit).collect::<Vec<_>>()),
+                    ModelKind::FastVae => {
+                        let draws = &fixed.draws[u][s];
+                        let positive = logit(item) - f64::from(fixed.corrections[u][s][k]);
+                        let negatives =
+                            draws.items.iter().zip(&draws.correction).map(|(&j, &c)| logit(j) - f64::from(c));
+                        (positive, negatives.chain([positive]).collect())
+                    }
+                };
+                loss += weight * (log_sum_exp(&all) - positive);
+            }
+        }
+        let kl: f64 = mean.iter().zip(&log_variance).map(|(m, l)| -0.5 * (1.0 + l - m * m - l.exp())).sum();
+        loss += f64::from(gamma) * row.items.len() as f64 * anneal * kl;
+    }
+    loss
+}
+
+/// Runs one step and compares its loss and every table's gradient with the oracle's. The gradient is read off
+/// the first moments, which after the first step are a tenth of it.
+fn check_step(config: Config, weighted: bool) {
+    let train = interactions(weighted);
+    let mut backend = CpuBackend::new(&config, train.clone()).unwrap();
+    // A user whose items are all dropped would sit exactly on the kink of ReLU.
+    backend.parameters.hidden_bias.row_mut(0)[..config.hidden].fill(0.05);
+    backend.refresh(0).unwrap();
+    let users: Vec<UserId> = (3..50).collect();
+    let context = StepContext { epoch: 0, step: 7 };
+    let fixed = fix(&backend, &users, context);
+    let start = backend.parameters.clone();
+    let report = backend.step(&users, context).unwrap();
+    let value = |p: &Parameters| oracle(&config, &train, p, &users, context, &fixed);
+    let total = report.likelihood_loss + report.weighted_kl;
+    assert!((total / value(&start) - 1.0).abs() < 1e-4, "loss {total}, oracle {}", value(&start));
+
+    type Pick = fn(&mut Parameters) -> &mut Matrix;
+    let tables: [(&str, Pick, &Matrix); 5] = [
+        ("encoder", |p| &mut p.encoder, &backend.moments.encoder.first),
+        ("hidden bias", |p| &mut p.hidden_bias, &backend.moments.hidden_bias.first),
+        ("head", |p| &mut p.head, &backend.moments.head.first),
+        ("head bias", |p| &mut p.head_bias, &backend.moments.head_bias.first),
+        ("items", |p| &mut p.items, &backend.moments.items.first),
+    ];
+    let h = 1e-3;
+    let slope = |change: &dyn Fn(&mut Parameters, f32)| {
+        let moved = |by: f32| {
+            let mut p = start.clone();
+            change(&mut p, by);
+            value(&p)
+        };
+        let (left, here, right) = (moved(-h), moved(0.0), moved(h));
+        let (left, right) = ((here - left) / f64::from(h), (right - here) / f64::from(h));
+        // A hidden unit of some user within h of ReLU's kink: no derivative to compare with.
+        let kink = (left - right).abs() > 0.05 * left.abs().max(1.0);
+        assert!(!kink || config.activation == Activation::Relu, "only ReLU has kinks: {left} {right}");
+        (!kink).then_some((left + right) / 2.0)
+    };
+    for (name, pick, first) in tables {
+        let mut checked = 0;
+        for row in (0..first.rows()).step_by(first.rows().div_ceil(6)) {
+            for col in [0, first.cols() / 2, first.cols() - 1] {
+                let Some(expected) = slope(&|p, by| pick(p).row_mut(row)[col] += by) else { continue };
+                let got = f64::from(first.row(row)[col]) / 0.1;
+                // f32 sums over the batch leave this much.
+                assert!(
+                    (got - expected).abs() < 0.01 * expected.abs().max(0.5),
+                    "{name}[{row}][{col}]: {got}, oracle {expected}"
+                );
+                checked += usize::from(expected != 0.0);
+            }
+        }
+        assert!(checked > 0, "{name} had gradients to check");
+    }
+    let (first, _) = backend.moments.item_bias.as_ref().unwrap();
+    for item in (0..N_ITEMS).step_by(7) {
+        let expected = slope(&|p, by| p.item_bias.as_mut().unwrap()[item] += by).expect("no kink in a bias");
+        let got = f64::from(first[item]) / 0.1;
+        assert!(
+            (got - expected).abs() < 0.01 * expected.abs().max(0.5),
+            "bias[{item}]: {got}, oracle {expected}"
+        );
+    }
+}
+
+#[test]
+fn a_sampled_step_has_the_loss_and_gradients_of_the_oracle() {
+    for proposal in
+        [ProposalKind::Uniform, ProposalKind::MidxPopularity, ProposalKind::Softmax, ProposalKind::Dns]
+    {
+        check_step(Config { proposal, ..config(ModelKind::FastVae) }, false);
+    }
+    check_step(Config { activation: Activation::Tanh, ..config(ModelKind::FastVae) }, true);
+}
+
+#[test]
+fn a_full_step_has_the_loss_and_gradients_of_the_oracle() {
+    check_step(config(ModelKind::MultVae), false);
+    check_step(Config { activation: Activation::Tanh, ..config(ModelKind::MultVae) }, true);
+}
+
+/// Parameters after a few steps at a number of threads.
+fn trained(config: &Config, threads: usize) -> Parameters {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    pool.install(|| {
+        let mut backend = CpuBackend::new(config, interactions(true)).unwrap();
+        for step in 0..6 {
+            if step % 3 == 0 {
+                backend.refresh(step as usize / 3).unwrap();
+            }
+            let users: Vec<UserId> = (0..60).map(|k| (k * 7 + step as u32) % 70).collect();
+            backend.step(&users, StepContext { epoch: step as usize / 3, step }).unwrap();
+        }
+        backend.parameters
+    })
+}
+
+#[test]
+fn one_two_and_five_threads_give_identical_parameters() {
+    for model in [ModelKind::FastVae, ModelKind::MultVae] {
+        let config = config(model);
+        let one = trained(&config, 1);
+        for threads in [2, 5] {
+            let many = trained(&config, threads);
+            assert_eq!(one.encoder.data(), many.encoder.data());
+            assert_eq!(one.items.data(), many.items.data());
+            assert_eq!(one.head.data(), many.head.data());
+            assert_eq!(one.item_bias, many.item_bias);
+        }
+    }
+}

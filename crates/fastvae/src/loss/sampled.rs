@@ -1,0 +1,363 @@
+//! The sampled softmax with `ln Q` correction (section 3.2).
+//!
+//! For one query z with corrected logits a_j = z.q_j - ln Q(j) over the T negatives and a_i for the positives:
+//! loss = sum over positives of y_i [logaddexp(a_i, N) - a_i] with N = logsumexp_j a_j. With
+//! s_i = y_i sigmoid(N - a_i) and S = sum s_i, the gradient is S exp(a_j - N) at each negative's logit and
+//! -s_i at each positive's. `ln Q` is not differentiated.
+
+use fearless_simd::{dispatch, f32x16, prelude::*};
+
+use crate::data::ItemId;
+use crate::math::matrix::LANES;
+use crate::math::simd::{axpy_in, dot_in, exp, lane_sums, level, prefetch};
+use crate::proposal::{Draws, ItemTable};
+
+/// Rows asked for ahead of their use.
+const AHEAD: usize = 16;
+/// Negatives scored together: their rows stay in the first-level cache for the weighted sum.
+const CHUNK: usize = 64;
+
+/// The items of one user that the loss should rank high.
+#[derive(Debug, Clone, Copy)]
+pub struct Positives<'a> {
+    /// Items.
+    pub items: &'a [ItemId],
+    /// Their weights y; 1 where absent.
+    pub weights: Option<&'a [f32]>,
+    /// What the proposal says to subtract from their logits.
+    pub correction: &'a [f32],
+}
+
+/// The loss of one query and the gradient at its logits; buffers are reused from query to query.
+#[derive(Debug, Default)]
+pub struct SampledSoftmax {
+    /// Gradient at each negative's logit, beside the draws.
+    pub negatives: Vec<f32>,
+    /// Gradient at each positive's logit, beside the positives.
+    pub positives: Vec<f32>,
+}
+
+impl SampledSoftmax {
+    /// Computes the loss, fills the gradients at the logits, and writes the gradient at the query.
+    ///
+    /// `query` and `query_gradient` are padded rows; the item vectors must be padded too. Each negative's row
+    /// is read once. Cost: O((T + n) D).
+    pub fn run(
+        &mut self,
+        query: &[f32],
+        items: ItemTable<'_>,
+        positives: Positives<'_>,
+        draws: &Draws,
+        query_gradient: &mut [f32],
+    ) -> f64 {
+        assert_eq!(query.len(), items.vectors.stride(), "a padded query");
+        self.negatives.resize(draws.items.len(), 0.0);
+        self.positives.resize(positives.items.len(), 0.0);
+        let negatives = &mut self.negatives;
+        // The number of vectors in a row is a constant for the usual sizes, so that they stay in registers.
+        let log_sum = match query.len() / LANES {
+            1 => {
+                dispatch!(level(), simd => negative_pass::<_, 1>(simd, query, items, draws, negatives, query_gradient))
+            }
+            2 => {
+                dispatch!(level(), simd => negative_pass::<_, 2>(simd, query, items, draws, negatives, query_gradient))
+            }
+            4 => {
+                dispatch!(level(), simd => negative_pass::<_, 4>(simd, query, items, draws, negatives, query_gradient))
+            }
+            8 => {
+                dispatch!(level(), simd => negative_pass::<_, 8>(simd, query, items, draws, negatives, query_gradient))
+            }
+            _ => {
+                dispatch!(level(), simd => negative_pass::<_, 0>(simd, query, items, draws, negatives, query_gradient))
+            }
+        };
+        let (loss, pull) =
+            dispatch!(level(), simd => self.positive_logits(simd, query, items, positives, log_sum));
+        dispatch!(level(), simd => self.finish(simd, items, positives, log_sum, pull, query_gradient));
+        loss
+    }
+
+    /// Fills `positives` with -s_i; returns the loss and S.
+    #[inline(always)]
+    fn positive_logits<S: Simd>(
+        &mut self,
+        simd: S,
+        query: &[f32],
+        items: ItemTable<'_>,
+        positives: Positives<'_>,
+        log_sum: f32,
+    ) -> (f64, f32) {
+        let (mut loss, mut pull) = (0.0, 0.0);
+        for (k, (&item, gradient)) in positives.items.iter().zip(&mut self.positives).enumerate() {
+            if let Some(&next) = positives.items.get(k + AHEAD) {
+                prefetch(items.vectors.padded_row(next as usize));
+            }
+            let logit = dot_in(simd, query, items.vectors.padded_row(item as usize)) + bias(items, item);
+            let margin = log_sum - (logit - positives.correction[k]);
+            let weight = positives.weights.map_or(1.0, |w| w[k]);
+            // softplus(margin) and its slope, without overflow on either side.
+            let e = (-margin.abs()).exp();
+            loss += f64::from(weight) * f64::from(margin.max(0.0) + e.ln_1p());
+            let slope = weight * if margin > 0.0 { 1.0 / (1.0 + e) } else { e / (1.0 + e) };
+            *gradient = -slope;
+            pull += slope;
+        }
+        (loss, pull)
+    }
+
+    /// Turns the negatives' logits into gradients and completes the query's.
+    #[inline(always)]
+    fn finish<S: Simd>(
+        &mut self,
+        simd: S,
+        items: ItemTable<'_>,
+        positives: Positives<'_>,
+        log_sum: f32,
+        pull: f32,
+        query_gradient: &mut [f32],
+    ) {
+        let mut lanes = self.negatives.chunks_exact_mut(LANES);
+        for lane in &mut lanes {
+            (exp(simd, f32x16::from_slice(simd, lane) - log_sum) * pull).store_slice(lane);
+        }
+        for logit in lanes.into_remainder() {
+            *logit = (*logit - log_sum).exp() * pull;
+        }
+        query_gradient.iter_mut().for_each(|g| *g *= pull);
+        for (&item, &gradient) in positives.items.iter().zip(&self.positives) {
+            axpy_in(simd, gradient, items.vectors.padded_row(item as usize), query_gradient);
+        }
+    }
+}
+
+#[inline(always)]
+fn bias(items: ItemTable<'_>, item: ItemId) -> f32 {
+    items.bias.map_or(0.0, |bias| bias[item as usize])
+}
+
+/// Sixteen partial sums of an inner product of padded rows.
+#[inline(always)]
+fn partial_dot<S: Simd>(simd: S, query: &[f32], row: &[f32]) -> f32x16<S> {
+    let mut sums = [f32x16::splat(simd, 0.0); 2];
+    for (i, (a, b)) in query.chunks_exact(LANES).zip(row.chunks_exact(LANES)).enumerate() {
+        sums[i & 1] = f32x16::from_slice(simd, a).mul_add(f32x16::from_slice(simd, b), sums[i & 1]);
+    }
+    sums[0] + sums[1]
+}
+
+/// As [`partial_dot`], with the query in registers.
+#[inline(always)]
+fn register_dot<S: Simd, const L: usize>(simd: S, query: &[f32x16<S>; L], row: &[f32]) -> f32x16<S> {
+    let row = &row[..L * LANES];
+    let mut sum = f32x16::splat(simd, 0.0);
+    for (l, q) in query.iter().enumerate() {
+        sum = f32x16::from_slice(simd, &row[l * LANES..][..LANES]).mul_add(*q, sum);
+    }
+    sum
+}
+
+/// Fills `logits` with the corrected logits of the negatives and `mean` with their softmax-weighted mean
+/// vector; returns their log-sum-exp. Streaming: the sum is rescaled when a larger logit appears.
+///
+/// `L` is the number of vectors in a row, or 0 for any number.
+#[inline(always)]
+fn negative_pass<S: Simd, const L: usize>(
+    simd: S,
+    query: &[f32],
+    items: ItemTable<'_>,
+    draws: &Draws,
+    logits: &mut [f32],
+    mean: &mut [f32],
+) -> f32 {
+    let zero = f32x16::splat(simd, 0.0);
+    let mut q = [zero; L];
+    let mut sum_vector = [zero; L];
+    for (l, q) in q.iter_mut().enumerate() {
+        *q = f32x16::from_slice(simd, &query[l * LANES..][..LANES]);
+    }
+    mean.fill(0.0);
+    let (mut largest, mut total) = (f32::NEG_INFINITY, 0.0f32);
+    let mut weights = [0.0f32; CHUNK];
+    for (chunk, logits) in logits.chunks_mut(CHUNK).enumerate() {
+        let start = chunk * CHUNK;
+        let ids = &draws.items[start..start + logits.len()];
+        let correction = &draws.correction[start..start + logits.len()];
+        for (group, logits) in logits.chunks_mut(LANES).enumerate() {
+            let first = group * LANES;
+            for &next in draws.items.iter().skip(start + first + AHEAD).take(LANES) {
+                prefetch(items.vectors.padded_row(next as usize));
+            }
+            let mut products = [zero; LANES];
+            for (product, &item) in products.iter_mut().zip(&ids[first..first + logits.len()]) {
+                let row = items.vectors.padded_row(item as usize);
+                *product = if L == 0 { partial_dot(simd, query, row) } else { register_dot(simd, &q, row) };
+            }
+            let sums = lane_sums(products);
+            for (k, logit) in logits.iter_mut().enumerate() {
+                *logit = sums.as_slice()[k] + bias(items, ids[first + k]) - correction[first + k];
+            }
+        }
+        let chunk_largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if chunk_largest > largest {
+            let scale = (largest - chunk_largest).exp();
+            total *= scale;
+            sum_vector.iter_mut().for_each(|s| *s = *s * scale);
+            if L == 0 {
+                mean.iter_mut().for_each(|m| *m *= scale);
+            }
+            largest = chunk_largest;
+        }
+        weights[logits.len()..].fill(0.0);
+        for (weights, logits) in weights.chunks_exact_mut(LANES).zip(logits.chunks(LANES)) {
+            let a = if logits.len() == LANES {
+                f32x16::from_slice(simd, logits)
+            } else {
+                f32x16::from_fn(simd, |i| logits.get(i).copied().unwrap_or(f32::NEG_INFINITY))
+            };
+            exp(simd, a - largest).store_slice(weights);
+            weights[logits.len()..].fill(0.0);
+        }
+        total += weights[..logits.len().next_multiple_of(LANES)].iter().sum::<f32>();
+        for (&item, &weight) in ids.iter().zip(&weights) {
+            let row = items.vectors.padded_row(item as usize);
+            if L == 0 {
+                axpy_in(simd, weight, row, mean);
+            } else {
+                let row = &row[..L * LANES];
+                for l in 0..L {
+                    let w = f32x16::splat(simd, weight);
+                    sum_vector[l] =
+                        f32x16::from_slice(simd, &row[l * LANES..][..LANES]).mul_add(w, sum_vector[l]);
+                }
+            }
+        }
+    }
+    for (l, sum) in sum_vector.iter().enumerate() {
+        sum.store_slice(&mut mean[l * LANES..][..LANES]);
+    }
+    mean.iter_mut().for_each(|m| *m /= total);
+    largest + total.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::{Matrix, Purpose, Stream};
+
+    /// The formula of the module doc in f64.
+    fn oracle(query: &[f32], items: ItemTable<'_>, positives: Positives<'_>, draws: &Draws) -> f64 {
+        let logit = |item: ItemId| {
+            let row = items.vectors.row(item as usize);
+            row.iter().zip(query).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>()
+                + f64::from(bias(items, item))
+        };
+        let negatives: Vec<f64> =
+            draws.items.iter().zip(&draws.correction).map(|(&j, &c)| logit(j) - f64::from(c)).collect();
+        let top = negatives.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let log_sum = top + negatives.iter().map(|a| (a - top).exp()).sum::<f64>().ln();
+        let weight = |k: usize| positives.weights.map_or(1.0, |w| f64::from(w[k]));
+        let loss = |(k, &i): (usize, &ItemId)| {
+            let margin = log_sum - (logit(i) - f64::from(positives.correction[k]));
+            weight(k) * (margin.max(0.0) + (-margin.abs()).exp().ln_1p())
+        };
+        positives.items.iter().enumerate().map(loss).sum()
+    }
+
+    struct Case {
+        table: Matrix,
+        bias: Vec<f32>,
+        query: Matrix,
+        draws: Draws,
+        correction: Vec<f32>,
+    }
+
+    fn case(dim: usize, n_draws: usize, scale: f64) -> Case {
+        let mut stream = Stream::new(dim as u64, Purpose::Initialise, 0, n_draws as u32);
+        let mut normals =
+            |n: usize, scale: f64| (0..n).map(|_| (stream.normal() * scale) as f32).collect::<Vec<_>>();
+        let table = Matrix::from_rows(40, dim, &normals(40 * dim, 0.4));
+        let query = Matrix::from_rows(1, dim, &normals(dim, scale));
+        let bias = normals(40, 0.5);
+        let correction = normals(n_draws, 1.0);
+        let draws = Draws { items: (0..n_draws).map(|k| (k * 17 % 40) as u32).collect(), correction };
+        Case { table, bias, query, draws, correction: normals(3, 1.0) }
+    }
+
+    #[test]
+    fn loss_and_gradients_equal_the_formula_and_finite_differences() {
+        for dim in [5, 16, 32, 64, 100, 128, 256] {
+            for (n_draws, weights) in [(1, None), (64, None), (203, Some([0.5f32, 2.0, 1.0]))] {
+                let c = case(dim, n_draws, 0.7);
+                let items = ItemTable { vectors: c.table.view(), bias: Some(&c.bias) };
+                let positives = Positives {
+                    items: &[3, 9, 21],
+                    weights: weights.as_ref().map(|w| &w[..]),
+                    correction: &c.correction,
+                };
+                let mut softmax = SampledSoftmax::default();
+                let mut gradient = vec![f32::NAN; c.query.stride()];
+                let loss = softmax.run(c.query.row(0), items, positives, &c.draws, &mut gradient);
+                let expected = oracle(c.query.view().row(0), items, positives, &c.draws);
+                assert!((loss / expected - 1.0).abs() < 1e-4, "dim {dim}: {loss} {expected}");
+                assert!(gradient[dim..].iter().all(|&g| g == 0.0), "padding has no gradient");
+                for d in [0, dim / 2, dim - 1] {
+                    let h = 1e-3;
+                    let moved = |by: f32| {
+                        let mut query = c.query.view().row(0).to_vec();
+                        query[d] += by;
+                        oracle(&query, items, positives, &c.draws)
+                    };
+                    let slope = (moved(h) - moved(-h)) / f64::from(2.0 * h);
+                    assert!(
+                        (slope - f64::from(gradient[d])).abs() < 2e-3 * slope.abs().max(1.0),
+                        "{slope} {}",
+                        gradient[d]
+                    );
+                }
+                // Gradients at the logits: move one item's bias and the loss must follow.
+                let slope_at = |item: u32| {
+                    let moved = |by: f32| {
+                        let mut bias = c.bias.clone();
+                        bias[item as usize] += by;
+                        oracle(
+                            c.query.view().row(0),
+                            ItemTable { bias: Some(&bias), ..items },
+                            positives,
+                            &c.draws,
+                        )
+                    };
+                    (moved(1e-3) - moved(-1e-3)) / 2e-3
+                };
+                for item in [3u32, 17, 0] {
+                    let at = |ids: &[u32], g: &[f32]| {
+                        ids.iter()
+                            .zip(g)
+                            .filter(|(i, _)| **i == item)
+                            .map(|(_, g)| f64::from(*g))
+                            .sum::<f64>()
+                    };
+                    let got =
+                        at(&c.draws.items, &softmax.negatives) + at(positives.items, &softmax.positives);
+                    assert!(
+                        (got - slope_at(item)).abs() < 2e-3 * got.abs().max(1.0),
+                        "item {item}: {got} {}",
+                        slope_at(item)
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_logits_stay_finite() {
+        let c = case(32, 200, 60.0);
+        let items = ItemTable { vectors: c.table.view(), bias: None };
+        let positives = Positives { items: &[3, 9, 21], weights: None, correction: &c.correction };
+        let mut gradient = vec![0.0; 32];
+        let loss = SampledSoftmax::default().run(c.query.row(0), items, positives, &c.draws, &mut gradient);
+        let expected = oracle(c.query.view().row(0), items, positives, &c.draws);
+        assert!((loss / expected - 1.0).abs() < 1e-4);
+        assert!(gradient.iter().all(|g| g.is_finite()));
+    }
+}

@@ -1,0 +1,311 @@
+//! The training loop: shuffled batches, index refreshes, validation, early stopping, checkpoints.
+//!
+//! A run is a pure function of its configuration and data: the number of threads, and where it was interrupted
+//! and resumed, change nothing but its time.
+
+mod diagnostics;
+mod record;
+
+pub use record::{Control, EpochRecord, Event, ProposalDiagnostics, StepProgress};
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Backend, CpuBackend, StepContext, StepReport};
+use crate::config::Config;
+use crate::data::{Interactions, UserId, hold_out};
+use crate::error::{Error, Result};
+use crate::eval::{Measure, Metric, evaluate};
+use crate::math::{Purpose, Stream};
+use crate::model::Parameters;
+use crate::resources;
+
+/// What early stopping watches.
+pub const VALIDATION_METRIC: Metric = Metric { measure: Measure::Ndcg, k: 50 };
+/// Share of a validation user's items that is held out.
+const VALIDATION_SHARE: f64 = 0.2;
+
+/// A training run, from its first step or from a checkpoint.
+#[derive(Debug)]
+pub struct Training {
+    config: Config,
+    train: Arc<Interactions>,
+    validation: Option<Interactions>,
+    /// Users with interactions: those that a batch can hold.
+    users: Vec<UserId>,
+    backend: CpuBackend,
+    pool: rayon::ThreadPool,
+    progress: Progress,
+    /// The parameters of the best validation, where there is one.
+    best: Option<Parameters>,
+}
+
+/// How [`Training::run`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All epochs ran, or validation stopped improving.
+    Finished,
+    /// The observer asked to stop; [`Training::run`] continues from there.
+    Interrupted,
+}
+
+/// Where a run stands: with the backend's state, all that a checkpoint needs.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Progress {
+    epoch: usize,
+    step_in_epoch: usize,
+    step: u64,
+    /// Of the epoch under way.
+    sums: Sums,
+    best: Option<BestEpoch>,
+    /// Validations since the best one.
+    waited: usize,
+    records: Vec<EpochRecord>,
+}
+
+/// What the epoch under way has added up.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Sums {
+    likelihood_loss: f64,
+    kl: f64,
+    weighted_kl: f64,
+    users: usize,
+    seconds: f64,
+    cpu_seconds: f64,
+    index_seconds: f64,
+}
+
+/// The best validation so far.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct BestEpoch {
+    /// Epoch, counted from 1.
+    pub epoch: usize,
+    /// Its [`VALIDATION_METRIC`].
+    pub value: f64,
+}
+
+impl Training {
+    /// A run that has not begun. With `patience` above 0, a small validation part is held out of `data`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that cannot work, [`Error::Data`] if there is nothing to learn from.
+    pub fn new(config: &Config, data: Interactions) -> Result<Self> {
+        config.validate()?;
+        if data.n_interactions() == 0 || data.n_items() < 2 {
+            return Err(Error::data(
+                format!(
+                    "{} interactions with {} items are nothing to learn from",
+                    data.n_interactions(),
+                    data.n_items()
+                ),
+                "give more data, or a lower --k-core or --min-rating",
+            ));
+        }
+        let (train, validation) = match config.patience {
+            0 => (data, None),
+            _ => {
+                let n_users = config.validation_users.min(data.n_users().div_ceil(10));
+                let (train, validation) = hold_out(&data, n_users, VALIDATION_SHARE, config.seed)?;
+                (train, Some(validation))
+            }
+        };
+        let threads = if config.threads == 0 { resources::available_threads() } else { config.threads };
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|n| format!("fastvae-{n}"))
+            .build()
+            .map_err(|e| {
+                Error::config("threads", format!("{threads} threads cannot be started ({e})"), "give fewer")
+            })?;
+        let train = Arc::new(train);
+        let backend = pool.install(|| CpuBackend::new(config, train.clone()))?;
+        let users = (0..train.n_users() as UserId)
+            .filter(|&user| !train.row(user as usize).items.is_empty())
+            .collect();
+        Ok(Self {
+            config: config.clone(),
+            train,
+            validation,
+            users,
+            backend,
+            pool,
+            progress: Progress::default(),
+            best: None,
+        })
+    }
+
+    /// The settings of the run.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What the model learns from: the data less the validation part.
+    pub fn train_part(&self) -> &Arc<Interactions> {
+        &self.train
+    }
+
+    /// What every finished epoch reported.
+    pub fn records(&self) -> &[EpochRecord] {
+        &self.progress.records
+    }
+
+    /// The best validation so far, where there is a validation part.
+    pub fn best(&self) -> Option<BestEpoch> {
+        self.progress.best
+    }
+
+    /// The machine under the run.
+    pub fn backend(&self) -> &CpuBackend {
+        &self.backend
+    }
+
+    /// The threads that the run works on.
+    pub fn pool(&self) -> &rayon::ThreadPool {
+        &self.pool
+    }
+
+    /// The parameters of the best validation, or without one those of now.
+    pub fn parameters(&self) -> &Parameters {
+        self.best.as_ref().unwrap_or_else(|| self.backend.parameters())
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_finished(&self) -> bool {
+        let Progress { epoch, waited, .. } = self.progress;
+        epoch >= self.config.epochs || (self.config.patience > 0 && waited >= self.config.patience)
+    }
+
+    /// Trains to the end, or until `observer` asks to stop; it is told of every step and every epoch.
+    ///
+    /// # Errors
+    /// What the backend or the observer's checkpoints report.
+    pub fn run(&mut self, mut observer: impl FnMut(&Self, Event<'_>) -> Result<Control>) -> Result<Outcome> {
+        while !self.is_finished() {
+            if self.run_epoch(&mut observer)? == Control::Stop {
+                return Ok(Outcome::Interrupted);
+            }
+        }
+        Ok(Outcome::Finished)
+    }
+
+    /// Trains the epoch under way to its end.
+    fn run_epoch(
+        &mut self,
+        observer: &mut impl FnMut(&Self, Event<'_>) -> Result<Control>,
+    ) -> Result<Control> {
+        let epoch = self.progress.epoch;
+        if self.progress.step_in_epoch == 0 {
+            self.timed(|run| match epoch % run.config.refresh_every {
+                0 => run.pool.install(|| run.backend.refresh(epoch)),
+                _ => Ok(()),
+            })?;
+            self.progress.sums.index_seconds = self.progress.sums.seconds;
+        }
+        let mut order = self.users.clone();
+        Stream::new(self.config.seed, Purpose::Shuffle, epoch as u32, 0).shuffle(&mut order);
+        let n_steps = order.len().div_ceil(self.config.batch);
+        for batch in order.chunks(self.config.batch).skip(self.progress.step_in_epoch) {
+            let context = StepContext { epoch, step: self.progress.step };
+            let report = self.timed(|run| run.pool.install(|| run.backend.step(batch, context)))?;
+            self.note_step(report, batch.len());
+            let sums = &self.progress.sums;
+            let progress = StepProgress {
+                epoch: epoch + 1,
+                step: self.progress.step_in_epoch,
+                n_steps,
+                loss: (sums.likelihood_loss + sums.weighted_kl) / sums.users as f64,
+                users_per_second: sums.users as f64 / sums.seconds.max(1e-9),
+            };
+            // The last step is told of with its epoch, so that a stop there resumes after the validation.
+            if progress.step < n_steps && observer(self, Event::Step(progress))? == Control::Stop {
+                return Ok(Control::Stop);
+            }
+        }
+        self.finish_epoch()?;
+        let record = self.progress.records.last().expect("an epoch has just been recorded").clone();
+        observer(self, Event::Epoch(&record))
+    }
+
+    /// Runs `work` and adds its time to the epoch's.
+    fn timed<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let (clock, cpu) = (Instant::now(), resources::cpu_seconds());
+        let result = work(self);
+        self.progress.sums.seconds += clock.elapsed().as_secs_f64();
+        self.progress.sums.cpu_seconds += resources::cpu_seconds() - cpu;
+        result
+    }
+
+    fn note_step(&mut self, report: StepReport, n_users: usize) {
+        let Progress { sums, step_in_epoch, step, .. } = &mut self.progress;
+        sums.likelihood_loss += report.likelihood_loss;
+        sums.kl += report.kl;
+        sums.weighted_kl += report.weighted_kl;
+        sums.users += n_users;
+        *step_in_epoch += 1;
+        *step += 1;
+    }
+
+    /// Validates where it is due, records the epoch, and moves on to the next.
+    fn finish_epoch(&mut self) -> Result<()> {
+        let epoch = self.progress.epoch;
+        let sums = self.progress.sums;
+        let last = epoch + 1 == self.config.epochs;
+        let validation = match &self.validation {
+            Some(part) if (epoch + 1) % self.config.validate_every == 0 || last => {
+                let parameters = self.backend.parameters().view();
+                let evaluation =
+                    self.pool.install(|| evaluate(parameters, &self.train, part, &[VALIDATION_METRIC]))?;
+                evaluation.mean(VALIDATION_METRIC)
+            }
+            _ => None,
+        };
+        let n = sums.users.max(1) as f64;
+        let record = EpochRecord {
+            epoch: epoch + 1,
+            loss: (sums.likelihood_loss + sums.weighted_kl) / n,
+            likelihood_loss: sums.likelihood_loss / n,
+            kl: sums.kl / n,
+            learning_rate: self.config.learning_rate * self.config.decay.at(epoch),
+            validation,
+            seconds: sums.seconds,
+            index_seconds: sums.index_seconds,
+            cpu_seconds: sums.cpu_seconds,
+            users_per_second: n / sums.seconds.max(1e-9),
+            proposal: self.pool.install(|| {
+                diagnostics::diagnose(&self.config, &self.backend, &self.train, &self.users, epoch)
+            }),
+        };
+        if !record.loss.is_finite() {
+            return Err(Error::config(
+                "learning_rate",
+                format!("the loss became {} in epoch {}", record.loss, record.epoch),
+                "lower learning_rate, or set clip",
+            ));
+        }
+        if let Some(value) = validation {
+            self.note_validation(BestEpoch { epoch: epoch + 1, value });
+        }
+        let progress = &mut self.progress;
+        progress.records.push(record);
+        progress.sums = Sums::default();
+        progress.step_in_epoch = 0;
+        progress.epoch += 1;
+        Ok(())
+    }
+
+    /// Keeps the parameters if this validation is the best.
+    fn note_validation(&mut self, now: BestEpoch) {
+        if self.progress.best.is_none_or(|best| now.value > best.value) {
+            self.progress.best = Some(now);
+            self.progress.waited = 0;
+            match &mut self.best {
+                Some(best) => best.copy_from(self.backend.parameters()),
+                best => *best = Some(self.backend.parameters().clone()),
+            }
+        } else {
+            self.progress.waited += 1;
+        }
+    }
+}
