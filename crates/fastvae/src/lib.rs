@@ -6,6 +6,7 @@ pub mod config;
 pub mod error;
 pub mod math;
 pub mod resources;
+pub mod write;
 
 pub mod data;
 pub mod index;
@@ -15,6 +16,7 @@ pub mod loss;
 pub mod optim;
 pub mod backend;
 pub mod eval;
+pub mod model_file;
 pub mod train;
 
 pub use config::Config;

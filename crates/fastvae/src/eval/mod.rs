@@ -9,5 +9,5 @@ mod topk;
 pub use evaluate::{evaluate, evaluate_popularity};
 pub use evaluation::{Estimate, Evaluation};
 pub use metrics::{Measure, Metric, Yardstick};
-pub use ranking::{Rankings, rank, rank_queries};
+pub use ranking::{Rankings, rank};
 pub use topk::{Scored, TopK};

@@ -1,0 +1,3 @@
+//! One file that holds everything a model needs to serve.
+
+pub mod tensors;
