@@ -253,7 +253,9 @@ fn negative_pass<S: Simd, const L: usize>(
         if chunk_largest > largest {
             let scale = (largest - chunk_largest).exp();
             total *= scale;
-            sum_vector.iter_mut().for_each(|s| *s = *s * scale);
+            for sum in &mut sum_vector {
+                *sum = *sum * scale;
+            }
             if L == 0 {
                 mean.iter_mut().for_each(|m| *m *= scale);
             }

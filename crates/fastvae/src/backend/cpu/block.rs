@@ -1,7 +1,9 @@
 //! What a step does for a block of users: encode, draw, loss, and the gradients up to the hidden layer.
 
+use std::time::Instant;
+
 use crate::backend::cpu::rows::{BucketLayout, Buckets};
-use crate::backend::{StepContext, StepReport};
+use crate::backend::{Phase, PhaseTimes, StepContext, StepReport};
 use crate::config::{Config, Estimator, ProposalKind};
 use crate::data::{Interactions, ItemId, UserId};
 use crate::loss::{KlWeight, Positives, SampledSoftmax, kl};
@@ -55,6 +57,7 @@ pub(super) struct UserBlock {
     /// Gradient entries of the item vectors; sources are queries.
     pub targets: Buckets,
     pub report: StepReport,
+    pub times: PhaseTimes,
     head: Matrix,
     noise: Matrix,
     kept_items: Vec<ItemId>,
@@ -74,6 +77,7 @@ impl UserBlock {
             inputs: Buckets::default(),
             targets: Buckets::default(),
             report: StepReport::default(),
+            times: PhaseTimes::default(),
             head: Matrix::zeros(BLOCK, 2 * config.latent),
             noise: Matrix::zeros(BLOCK * config.latent_samples, config.latent),
             kept_items: Vec::new(),
@@ -92,6 +96,7 @@ impl UserBlock {
     pub fn encode(&mut self, shared: &Shared<'_>, rows: &mut BlockRows<'_>) {
         let Shared { config, parameters, .. } = shared;
         let (hidden_stride, latent) = (parameters.encoder.stride(), config.latent);
+        let mut lap = Instant::now();
         self.report = StepReport::default();
         self.inputs.clear(shared.encoder_layout);
         self.targets.clear(shared.item_layout);
@@ -109,6 +114,7 @@ impl UserBlock {
             bag(parameters.encoder.view(), &self.kept_items, &self.kept_weights, state);
             config.activation.apply(state);
         }
+        self.times.lap(Phase::Encode, &mut lap);
         for r in 0..rows.users.len() {
             self.head.row_mut(r).copy_from_slice(parameters.head_bias.row(0));
         }
@@ -141,6 +147,7 @@ impl UserBlock {
                 }
             }
         }
+        self.times.lap(Phase::Dense, &mut lap);
     }
 
     /// The user's items that survive dropout, with their input weights scaled up for the dropped ones.
@@ -175,6 +182,7 @@ impl UserBlock {
         let (stride, samples) = (parameters.items.stride(), config.latent_samples);
         let items = parameters.item_table();
         let share = 1.0 / samples as f32;
+        let mut lap = Instant::now();
         let estimator = match proposal.kind() {
             ProposalKind::Dns => Estimator::Sampled,
             _ => config.estimator,
@@ -195,6 +203,7 @@ impl UserBlock {
                     self.draws.exclude(|item| self.marks.contains(item));
                 }
                 proposal.correction(history.items, query, items, &mut self.scratch, &mut self.correction);
+                self.times.lap(Phase::Draw, &mut lap);
                 let positives = Positives {
                     items: history.items,
                     weights: history.weights,
@@ -204,6 +213,7 @@ impl UserBlock {
                 let loss = self.softmax.run(estimator, padded, items, positives, &self.draws, gradient);
                 self.report.likelihood_loss += loss * f64::from(share);
                 gradient.iter_mut().for_each(|g| *g *= share);
+                self.times.lap(Phase::Softmax, &mut lap);
                 let row = (rows.first * samples + at) as u32;
                 self.targets.extend(shared.item_layout, history.items, &self.softmax.positives, share, row);
                 self.targets.extend(
@@ -213,6 +223,7 @@ impl UserBlock {
                     share,
                     row,
                 );
+                self.times.lap(Phase::Group, &mut lap);
             }
             self.marks.clear(history.items);
         }
@@ -241,6 +252,7 @@ impl UserBlock {
             (config.latent, config.latent_samples, parameters.items.stride());
         let head_stride = self.head.stride();
         let anneal = shared.anneal();
+        let mut lap = Instant::now();
         for (r, &user) in rows.users.iter().enumerate() {
             let (mean, log_variance) = self.head.row(r)[..2 * latent].split_at(latent);
             let gradient = &mut rows.head_gradient[r * head_stride..][..2 * latent];
@@ -268,6 +280,7 @@ impl UserBlock {
         product(out, hidden_stride, false, Operand::Plain(head_gradient), head);
         let used = n * hidden_stride;
         config.activation.backward(&rows.hidden[..used], &mut rows.hidden_gradient[..used]);
+        self.times.lap(Phase::Backward, &mut lap);
     }
 }
 

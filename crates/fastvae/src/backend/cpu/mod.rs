@@ -12,11 +12,12 @@ mod rows;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use fearless_simd::dispatch;
 use rayon::prelude::*;
 
-use crate::backend::{Backend, StepContext, StepReport};
+use crate::backend::{Backend, Phase, PhaseTimes, StepContext, StepReport};
 use crate::config::{Config, ModelKind};
 use crate::data::{Interactions, UserId};
 use crate::error::Result;
@@ -92,6 +93,8 @@ pub struct CpuBackend {
     item_layout: BucketLayout,
     blocks: Vec<UserBlock>,
     buffers: BatchBuffers,
+    /// Of the tasks that are not a block's.
+    times: PhaseTimes,
 }
 
 impl CpuBackend {
@@ -126,6 +129,7 @@ impl CpuBackend {
                 queries: Matrix::zeros(queries, config.latent),
                 query_gradient: Matrix::zeros(queries, config.latent),
             },
+            times: PhaseTimes::default(),
             config: config.clone(),
             train,
         })
@@ -139,6 +143,14 @@ impl CpuBackend {
     /// The weight of the KL divergence in use.
     pub fn kl_weight(&self) -> KlWeight {
         self.kl_weight
+    }
+
+    /// Time of each phase since the start, summed over threads. With several threads, the update phases count
+    /// from their start to their end, waiting included.
+    pub fn phase_times(&self) -> PhaseTimes {
+        let mut sum = self.times;
+        self.blocks.iter().for_each(|block| sum.add(&block.times));
+        sum
     }
 
     /// The optimiser's moments.
@@ -260,23 +272,38 @@ impl CpuBackend {
         let Parameters { encoder, hidden_bias, head, head_bias, items, item_bias, .. } = &mut self.parameters;
         let moments = &mut self.moments;
         let (item_layout, encoder_layout) = (self.item_layout, self.encoder_layout);
-        let update_items = || {
+        let timed = |phase: Phase, work: &mut dyn FnMut()| {
+            let (mut times, mut lap) = (PhaseTimes::default(), Instant::now());
+            work();
+            times.lap(phase, &mut lap);
+            times
+        };
+        let mut update_items = || {
             if samples {
                 let bias = bias_column(item_bias, &mut moments.item_bias);
                 let table = RowTable { rows: items, moments: &mut moments.items, bias };
                 update_rows(table, &targets, item_layout, queries, update);
             }
         };
-        let update_encoder = || {
+        let mut update_encoder = || {
             let table = RowTable { rows: encoder, moments: &mut moments.encoder, bias: None };
             update_rows(table, &inputs, encoder_layout, hidden_gradient, update);
         };
-        let update_dense = || {
+        let mut update_dense = || {
             update_head(head, &mut moments.head, hidden, head_gradient, update);
             update_bias(hidden_bias, &mut moments.hidden_bias, hidden_gradient, update);
             update_bias(head_bias, &mut moments.head_bias, head_gradient, update);
         };
-        rayon::join(update_items, || rayon::join(update_encoder, update_dense));
+        let (items, (encoder, dense)) = rayon::join(
+            || timed(Phase::Items, &mut update_items),
+            || {
+                rayon::join(
+                    || timed(Phase::Encoder, &mut update_encoder),
+                    || timed(Phase::Head, &mut update_dense),
+                )
+            },
+        );
+        [items, encoder, dense].iter().for_each(|times| self.times.add(times));
     }
 }
 
