@@ -26,6 +26,8 @@ pub struct Config {
     pub item_bias: bool,
     /// Where negatives come from.
     pub proposal: ProposalKind,
+    /// How the softmax is estimated from the negatives.
+    pub estimator: Estimator,
     /// Negatives per user and latent draw (T).
     pub negatives: usize,
     /// Codewords per codebook (K).
@@ -48,7 +50,7 @@ pub struct Config {
     pub weight_decay: f32,
     /// Whether weight decay passes through the moments.
     pub weight_decay_mode: WeightDecayMode,
-    /// Largest norm of a user's gradient at the latent vector; none by default.
+    /// Largest norm of one row's gradient (an item's, or a dense layer's slab of rows); none by default.
     pub clip: Option<f32>,
     /// Users per step.
     pub batch: usize,
@@ -109,6 +111,17 @@ pub enum ProposalKind {
     MidxUniform,
     /// By popularity within cells (theorem 5.2).
     MidxPopularity,
+}
+
+/// How the softmax is estimated from the negatives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Estimator {
+    /// Each positive against itself and the negatives (the paper).
+    Sampled,
+    /// Each positive against all of the user's positives, summed exactly, and the negatives among the other
+    /// items: as accurate with about half the negatives. `dns`, whose `ln Q` is not known, is always `sampled`.
+    Stratified,
 }
 
 /// How item vectors are coded by the codebooks.
@@ -184,26 +197,44 @@ pub enum WeightDecayMode {
     Decoupled,
 }
 
-/// How the step size falls: times `factor` after every `every` epochs.
+/// How the step size falls over the run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Decay {
-    /// Factor at each fall.
+    /// The shape of the fall.
+    pub schedule: Schedule,
+    /// Factor at each fall of the `step` schedule.
     pub factor: f32,
-    /// Epochs between falls.
+    /// Epochs between falls of the `step` schedule.
     pub every: usize,
+}
+
+/// The shape of the step size's fall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// In a straight line from epoch to epoch, to a last epoch at 1/epochs of the start.
+    Linear,
+    /// Times `factor` after every `every` epochs (the paper).
+    Step,
+    /// Not at all.
+    Constant,
 }
 
 impl Default for Decay {
     fn default() -> Self {
-        Self { factor: 0.95, every: 5 }
+        Self { schedule: Schedule::Linear, factor: 0.95, every: 5 }
     }
 }
 
 impl Decay {
-    /// The factor on the step size in epoch `epoch`, counted from 0.
-    pub fn at(&self, epoch: usize) -> f32 {
-        self.factor.powi((epoch / self.every.max(1)) as i32)
+    /// The factor on the step size in epoch `epoch` of `epochs`, counted from 0.
+    pub fn at(&self, epoch: usize, epochs: usize) -> f32 {
+        match self.schedule {
+            Schedule::Linear => epochs.saturating_sub(epoch).max(1) as f32 / epochs.max(1) as f32,
+            Schedule::Step => self.factor.powi((epoch / self.every.max(1)) as i32),
+            Schedule::Constant => 1.0,
+        }
     }
 }
 
@@ -211,13 +242,14 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             model: ModelKind::FastVae,
-            hidden: 600,
-            latent: 256,
+            hidden: 1000,
+            latent: 200,
             activation: Activation::Relu,
             dropout: 0.5,
             latent_samples: 1,
             item_bias: false,
             proposal: ProposalKind::MidxPopularity,
+            estimator: Estimator::Stratified,
             negatives: 500,
             codewords: 32,
             codebooks: 2,
@@ -225,16 +257,16 @@ impl Default for Config {
             popularity: Popularity::Log,
             kl: Kl::default(),
             optimizer: Optimizer::LazyAdam,
-            learning_rate: 1e-3,
+            learning_rate: 2e-3,
             decay: Decay::default(),
             weight_decay: 0.01,
             weight_decay_mode: WeightDecayMode::Coupled,
             clip: None,
-            batch: 256,
-            epochs: 200,
-            patience: 5,
+            batch: 512,
+            epochs: 80,
+            patience: 4,
             validate_every: 5,
-            validation_users: 2000,
+            validation_users: 1000,
             seed: 0,
             threads: 0,
             refresh_every: 1,
@@ -251,9 +283,14 @@ impl Config {
         Self {
             hidden: 200,
             latent: 32,
+            estimator: Estimator::Sampled,
             negatives: 1000,
             codewords: 16,
             kl: Kl { beta: Some(1.0), gamma: None, anneal_steps: 0 },
+            learning_rate: 1e-3,
+            decay: Decay { schedule: Schedule::Step, ..Decay::default() },
+            batch: 256,
+            epochs: 200,
             patience: 0,
             ..Self::default()
         }

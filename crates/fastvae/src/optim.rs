@@ -50,7 +50,7 @@ pub struct Update {
 impl Update {
     /// The update of step `step`, counted from 0, in epoch `epoch`, counted from 0.
     pub fn at(config: &Config, epoch: usize, step: u64) -> Self {
-        let learning_rate = config.learning_rate * config.decay.at(epoch);
+        let learning_rate = config.learning_rate * config.decay.at(epoch, config.epochs);
         let t = (step + 1).min(i32::MAX as u64) as i32;
         let correction = |beta: f32| 1.0 - f64::from(beta).powi(t);
         let (coupled, decoupled) = match config.weight_decay_mode {

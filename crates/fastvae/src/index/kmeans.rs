@@ -301,23 +301,28 @@ fn nearest_in<S: Simd>(
     nearest: &mut [(u8, f32); BLOCK],
 ) {
     let (width, row_stride) = (transposed.rows(), loaded.stride());
-    let (stride, centres) = (transposed.stride(), transposed.data());
+    let (lines, _) = transposed.data().as_chunks::<LANES>();
+    let lines_per_row = transposed.stride() / LANES;
     let lanes = i32x16::from_fn(simd, |lane| lane as i32);
     for first in (0..n).step_by(TOGETHER) {
         // Rows beyond `n` hold older points; their results are not read.
-        let rows = &loaded.data()[first * row_stride..][..TOGETHER * row_stride];
+        let block = &loaded.data()[first * row_stride..][..TOGETHER * row_stride];
+        let mut rows = [block; TOGETHER];
+        for (p, row) in rows.iter_mut().enumerate() {
+            *row = &block[p * row_stride..][..width];
+        }
         let mut best = [f32x16::splat(simd, f32::NEG_INFINITY); TOGETHER];
         let mut winners = [i32x16::splat(simd, 0); TOGETHER];
-        for lane in (0..stride).step_by(LANES) {
-            let start = -f32x16::from_slice(simd, &half_norms[lane..][..LANES]);
+        for line in 0..lines_per_row {
+            let start = -f32x16::from_slice(simd, &half_norms[line * LANES..][..LANES]);
             let mut scores = [start; TOGETHER];
             for d in 0..width {
-                let centre = f32x16::from_slice(simd, &centres[d * stride + lane..][..LANES]);
+                let centre = f32x16::load_array_ref(simd, &lines[d * lines_per_row + line]);
                 for p in 0..TOGETHER {
-                    scores[p] = centre.mul_add(f32x16::splat(simd, rows[p * row_stride + d]), scores[p]);
+                    scores[p] = centre.mul_add(f32x16::splat(simd, rows[p][d]), scores[p]);
                 }
             }
-            let numbers = lanes + lane as i32;
+            let numbers = lanes + (line * LANES) as i32;
             for p in 0..TOGETHER {
                 let better = scores[p].simd_gt(best[p]);
                 best[p] = better.select(scores[p], best[p]);

@@ -1,12 +1,18 @@
-//! The sampled softmax with `ln Q` correction (section 3.2).
+//! The sampled softmax with `ln Q` correction (section 3.2), in two estimators.
 //!
-//! For one query z with corrected logits a_j = z.q_j - ln Q(j) over the T negatives and a_i for the positives:
+//! **Sampled** (the paper). For one query z with corrected logits a_j = z.q_j - ln Q(j) over the T negatives and a_i for the positives:
 //! loss = sum over positives of y_i [logaddexp(a_i, N) - a_i] with N = logsumexp_j a_j. With
 //! s_i = y_i sigmoid(N - a_i) and S = sum s_i, the gradient is S exp(a_j - N) at each negative's logit and
 //! -s_i at each positive's. `ln Q` is not differentiated.
+//!
+//! **Stratified**. The normaliser of the full softmax has a known part, the user's own positives, and an unknown
+//! one, all other items. Only the unknown part is estimated: Z = sum over positives of exp(z.q_i) + 1/T sum over
+//! the draws that are no positives of exp(a_j), and loss = sum of y_i [ln Z - z.q_i]. Z is unbiased, and its
+//! largest terms carry no noise.
 
 use fearless_simd::{dispatch, f32x16, prelude::*};
 
+use crate::config::Estimator;
 use crate::data::ItemId;
 use crate::math::matrix::LANES;
 use crate::math::simd::{axpy_in, dot_in, exp, lane_sums, level, prefetch};
@@ -24,8 +30,22 @@ pub struct Positives<'a> {
     pub items: &'a [ItemId],
     /// Their weights y; 1 where absent.
     pub weights: Option<&'a [f32]>,
-    /// What the proposal says to subtract from their logits.
+    /// What the proposal says to subtract from their logits; the stratified estimator does not read it.
     pub correction: &'a [f32],
+}
+
+/// Subtracted from the logit of a draw that must not count.
+const EXCLUDED: f32 = 1e30;
+
+impl Draws {
+    /// Takes the draws out of the loss that `is_positive` names, as the stratified estimator asks.
+    pub fn exclude(&mut self, is_positive: impl Fn(ItemId) -> bool) {
+        for (&item, correction) in self.items.iter().zip(&mut self.correction) {
+            if is_positive(item) {
+                *correction = EXCLUDED;
+            }
+        }
+    }
 }
 
 /// The loss of one query and the gradient at its logits; buffers are reused from query to query.
@@ -37,6 +57,13 @@ pub struct SampledSoftmax {
     pub positives: Vec<f32>,
 }
 
+impl Positives<'_> {
+    /// The weight of the positive at position `k`.
+    fn weight(&self, k: usize) -> f32 {
+        self.weights.map_or(1.0, |weights| weights[k])
+    }
+}
+
 impl SampledSoftmax {
     /// Computes the loss, fills the gradients at the logits, and writes the gradient at the query.
     ///
@@ -44,6 +71,7 @@ impl SampledSoftmax {
     /// is read once. Cost: O((T + n) D).
     pub fn run(
         &mut self,
+        estimator: Estimator,
         query: &[f32],
         items: ItemTable<'_>,
         positives: Positives<'_>,
@@ -72,13 +100,16 @@ impl SampledSoftmax {
                 dispatch!(level(), simd => negative_pass::<_, 0>(simd, query, items, draws, negatives, query_gradient))
             }
         };
-        let (loss, pull) =
-            dispatch!(level(), simd => self.positive_logits(simd, query, items, positives, log_sum));
+        dispatch!(level(), simd => self.positive_logits(simd, query, items, positives));
+        let (loss, pull) = match estimator {
+            Estimator::Sampled => self.sampled(positives, log_sum),
+            Estimator::Stratified => self.stratified(positives, log_sum - (draws.items.len() as f32).ln()),
+        };
         dispatch!(level(), simd => self.finish(simd, items, positives, log_sum, pull, query_gradient));
         loss
     }
 
-    /// Fills `positives` with -s_i; returns the loss and S.
+    /// Fills `positives` with their logits.
     #[inline(always)]
     fn positive_logits<S: Simd>(
         &mut self,
@@ -86,16 +117,21 @@ impl SampledSoftmax {
         query: &[f32],
         items: ItemTable<'_>,
         positives: Positives<'_>,
-        log_sum: f32,
-    ) -> (f64, f32) {
-        let (mut loss, mut pull) = (0.0, 0.0);
-        for (k, (&item, gradient)) in positives.items.iter().zip(&mut self.positives).enumerate() {
+    ) {
+        for (k, (&item, logit)) in positives.items.iter().zip(&mut self.positives).enumerate() {
             if let Some(&next) = positives.items.get(k + AHEAD) {
                 prefetch(items.vectors.padded_row(next as usize));
             }
-            let logit = dot_in(simd, query, items.vectors.padded_row(item as usize)) + bias(items, item);
-            let margin = log_sum - (logit - positives.correction[k]);
-            let weight = positives.weights.map_or(1.0, |w| w[k]);
+            *logit = dot_in(simd, query, items.vectors.padded_row(item as usize)) + bias(items, item);
+        }
+    }
+
+    /// Turns the positives' logits into gradients; returns the loss and the negatives' share of the gradient.
+    fn sampled(&mut self, positives: Positives<'_>, log_sum: f32) -> (f64, f32) {
+        let (mut loss, mut pull) = (0.0, 0.0);
+        for (k, gradient) in self.positives.iter_mut().enumerate() {
+            let margin = log_sum - (*gradient - positives.correction[k]);
+            let weight = positives.weight(k);
             // softplus(margin) and its slope, without overflow on either side.
             let e = (-margin.abs()).exp();
             loss += f64::from(weight) * f64::from(margin.max(0.0) + e.ln_1p());
@@ -104,6 +140,21 @@ impl SampledSoftmax {
             pull += slope;
         }
         (loss, pull)
+    }
+
+    /// As [`SampledSoftmax::sampled`], with the positives summed exactly; `log_rest` estimates the other items.
+    fn stratified(&mut self, positives: Positives<'_>, log_rest: f32) -> (f64, f32) {
+        let top = self.positives.iter().copied().fold(log_rest, f32::max);
+        let sum = self.positives.iter().map(|l| (l - top).exp()).sum::<f32>() + (log_rest - top).exp();
+        let log_sum = top + sum.ln();
+        let mass: f32 = (0..self.positives.len()).map(|k| positives.weight(k)).sum();
+        let mut loss = 0.0;
+        for (k, gradient) in self.positives.iter_mut().enumerate() {
+            let weight = positives.weight(k);
+            loss += f64::from(weight) * f64::from(log_sum - *gradient);
+            *gradient = mass * (*gradient - log_sum).exp() - weight;
+        }
+        (loss, mass * (log_rest - log_sum).exp())
     }
 
     /// Turns the negatives' logits into gradients and completes the query's.
@@ -245,22 +296,40 @@ mod tests {
     use super::*;
     use crate::math::{Matrix, Purpose, Stream};
 
-    /// The formula of the module doc in f64.
-    fn oracle(query: &[f32], items: ItemTable<'_>, positives: Positives<'_>, draws: &Draws) -> f64 {
+    fn log_sum_exp(values: &[f64]) -> f64 {
+        let top = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        top + values.iter().map(|v| (v - top).exp()).sum::<f64>().ln()
+    }
+
+    /// The formulas of the module doc in f64.
+    fn oracle(
+        estimator: Estimator,
+        query: &[f32],
+        items: ItemTable<'_>,
+        positives: Positives<'_>,
+        draws: &Draws,
+    ) -> f64 {
         let logit = |item: ItemId| {
             let row = items.vectors.row(item as usize);
-            row.iter().zip(query).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>()
-                + f64::from(bias(items, item))
+            let dot: f64 = row.iter().zip(query).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            dot + f64::from(bias(items, item))
         };
-        let negatives: Vec<f64> =
-            draws.items.iter().zip(&draws.correction).map(|(&j, &c)| logit(j) - f64::from(c)).collect();
-        let top = negatives.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let log_sum = top + negatives.iter().map(|a| (a - top).exp()).sum::<f64>().ln();
-        let weight = |k: usize| positives.weights.map_or(1.0, |w| f64::from(w[k]));
-        let loss = |(k, &i): (usize, &ItemId)| {
-            let margin = log_sum - (logit(i) - f64::from(positives.correction[k]));
-            weight(k) * (margin.max(0.0) + (-margin.abs()).exp().ln_1p())
+        let drawn = draws.items.iter().zip(&draws.correction).map(|(&j, &c)| logit(j) - f64::from(c));
+        let normaliser = |k: usize, i: ItemId| match estimator {
+            Estimator::Sampled => {
+                let own = logit(i) - f64::from(positives.correction[k]);
+                log_sum_exp(&drawn.clone().chain([own]).collect::<Vec<_>>())
+                    + f64::from(positives.correction[k])
+            }
+            Estimator::Stratified => {
+                let share = (draws.items.len() as f64).ln();
+                let rest =
+                    draws.items.iter().zip(drawn.clone()).filter(|(j, _)| !positives.items.contains(j));
+                let rest = rest.map(|(_, a)| a - share);
+                log_sum_exp(&rest.chain(positives.items.iter().map(|&i| logit(i))).collect::<Vec<_>>())
+            }
         };
+        let loss = |(k, &i): (usize, &ItemId)| f64::from(positives.weight(k)) * (normaliser(k, i) - logit(i));
         positives.items.iter().enumerate().map(loss).sum()
     }
 
@@ -287,7 +356,13 @@ mod tests {
     #[test]
     fn loss_and_gradients_equal_the_formula_and_finite_differences() {
         for dim in [5, 16, 32, 64, 100, 128, 256] {
-            for (n_draws, weights) in [(1, None), (64, None), (203, Some([0.5f32, 2.0, 1.0]))] {
+            for (n_draws, weights, estimator) in [
+                (1, None, Estimator::Sampled),
+                (64, None, Estimator::Sampled),
+                (203, Some([0.5f32, 2.0, 1.0]), Estimator::Sampled),
+                (1, None, Estimator::Stratified),
+                (203, Some([0.5f32, 2.0, 1.0]), Estimator::Stratified),
+            ] {
                 let c = case(dim, n_draws, 0.7);
                 let items = ItemTable { vectors: c.table.view(), bias: Some(&c.bias) };
                 let positives = Positives {
@@ -297,8 +372,12 @@ mod tests {
                 };
                 let mut softmax = SampledSoftmax::default();
                 let mut gradient = vec![f32::NAN; c.query.stride()];
-                let loss = softmax.run(c.query.row(0), items, positives, &c.draws, &mut gradient);
-                let expected = oracle(c.query.view().row(0), items, positives, &c.draws);
+                let mut draws = c.draws.clone();
+                if estimator == Estimator::Stratified {
+                    draws.exclude(|item| positives.items.contains(&item));
+                }
+                let loss = softmax.run(estimator, c.query.row(0), items, positives, &draws, &mut gradient);
+                let expected = oracle(estimator, c.query.view().row(0), items, positives, &c.draws);
                 assert!((loss / expected - 1.0).abs() < 1e-4, "dim {dim}: {loss} {expected}");
                 assert!(gradient[dim..].iter().all(|&g| g == 0.0), "padding has no gradient");
                 for d in [0, dim / 2, dim - 1] {
@@ -306,7 +385,7 @@ mod tests {
                     let moved = |by: f32| {
                         let mut query = c.query.view().row(0).to_vec();
                         query[d] += by;
-                        oracle(&query, items, positives, &c.draws)
+                        oracle(estimator, &query, items, positives, &c.draws)
                     };
                     let slope = (moved(h) - moved(-h)) / f64::from(2.0 * h);
                     assert!(
@@ -320,12 +399,8 @@ mod tests {
                     let moved = |by: f32| {
                         let mut bias = c.bias.clone();
                         bias[item as usize] += by;
-                        oracle(
-                            c.query.view().row(0),
-                            ItemTable { bias: Some(&bias), ..items },
-                            positives,
-                            &c.draws,
-                        )
+                        let moved = ItemTable { bias: Some(&bias), ..items };
+                        oracle(estimator, c.query.view().row(0), moved, positives, &c.draws)
                     };
                     (moved(1e-3) - moved(-1e-3)) / 2e-3
                 };
@@ -350,13 +425,35 @@ mod tests {
     }
 
     #[test]
+    fn a_user_whose_draws_are_all_positives_trains_on_the_positives_alone() {
+        let mut c = case(32, 5, 0.7);
+        c.draws.items = vec![3, 3, 9, 21, 9];
+        c.draws.exclude(|item| [3, 9, 21].contains(&item));
+        let items = ItemTable { vectors: c.table.view(), bias: None };
+        let positives = Positives { items: &[3, 9, 21], weights: None, correction: &c.correction };
+        let (mut softmax, mut gradient) = (SampledSoftmax::default(), vec![0.0; 32]);
+        let run =
+            softmax.run(Estimator::Stratified, c.query.row(0), items, positives, &c.draws, &mut gradient);
+        assert!(run.is_finite() && gradient.iter().all(|g| g.is_finite()));
+        assert!(softmax.negatives.iter().all(|&g| g == 0.0));
+        assert!(softmax.positives.iter().sum::<f32>().abs() < 1e-5);
+    }
+
+    #[test]
     fn large_logits_stay_finite() {
         let c = case(32, 200, 60.0);
         let items = ItemTable { vectors: c.table.view(), bias: None };
         let positives = Positives { items: &[3, 9, 21], weights: None, correction: &c.correction };
         let mut gradient = vec![0.0; 32];
-        let loss = SampledSoftmax::default().run(c.query.row(0), items, positives, &c.draws, &mut gradient);
-        let expected = oracle(c.query.view().row(0), items, positives, &c.draws);
+        let loss = SampledSoftmax::default().run(
+            Estimator::Sampled,
+            c.query.row(0),
+            items,
+            positives,
+            &c.draws,
+            &mut gradient,
+        );
+        let expected = oracle(Estimator::Sampled, c.query.view().row(0), items, positives, &c.draws);
         assert!((loss / expected - 1.0).abs() < 1e-4);
         assert!(gradient.iter().all(|g| g.is_finite()));
     }

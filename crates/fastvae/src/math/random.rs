@@ -4,6 +4,10 @@
 //! a run does not depend on the number of threads, on the order of work, or on where it was interrupted, and a
 //! GPU draws the same numbers as the CPU.
 
+use fearless_simd::dispatch;
+
+use crate::math::simd;
+
 /// What a stream is for; two purposes never share numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
@@ -87,33 +91,42 @@ impl Stream {
 
     /// Fills `words` with the stream's words `start_block * 4 ..`; independent of [`Stream::next_word`].
     pub fn fill(&self, start_block: u32, words: &mut [u32]) {
-        // Blocks are independent, so this loop vectorises across `WIDE` of them.
+        dispatch!(simd::level(), _ => self.fill_in(start_block, words));
+    }
+
+    /// The body of [`Stream::fill`], compiled once for each instruction set: the words do not depend on it.
+    #[inline(always)]
+    #[expect(clippy::needless_range_loop, reason = "four arrays share the lane, and this form vectorises")]
+    fn fill_in(&self, start_block: u32, words: &mut [u32]) {
+        // Blocks are independent, so this loop vectorises across `WIDE` of them. Words lie in 64-bit lanes, where
+        // a multiplication of their lower halves is one instruction; what stands in the upper halves is ignored.
         const WIDE: usize = 16;
+        const LOW: u64 = 0xffff_ffff;
         let mut chunks = words.chunks_exact_mut(4 * WIDE);
         let mut block = start_block;
         for chunk in &mut chunks {
-            let mut c = [[0u32; WIDE]; 4];
+            let mut c = [[0u64; WIDE]; 4];
             for lane in 0..WIDE {
-                c[0][lane] = block.wrapping_add(lane as u32);
-                c[1][lane] = self.address[0];
-                c[2][lane] = self.address[1];
-                c[3][lane] = self.address[2];
+                c[0][lane] = u64::from(block.wrapping_add(lane as u32));
+                c[1][lane] = u64::from(self.address[0]);
+                c[2][lane] = u64::from(self.address[1]);
+                c[3][lane] = u64::from(self.address[2]);
             }
             let mut key = self.key;
             for _ in 0..ROUNDS {
                 for lane in 0..WIDE {
-                    let a = u64::from(MULTIPLIER[0]) * u64::from(c[0][lane]);
-                    let b = u64::from(MULTIPLIER[1]) * u64::from(c[2][lane]);
-                    c[0][lane] = (b >> 32) as u32 ^ c[1][lane] ^ key[0];
-                    c[1][lane] = b as u32;
-                    c[2][lane] = (a >> 32) as u32 ^ c[3][lane] ^ key[1];
-                    c[3][lane] = a as u32;
+                    let a = u64::from(MULTIPLIER[0]) * (c[0][lane] & LOW);
+                    let b = u64::from(MULTIPLIER[1]) * (c[2][lane] & LOW);
+                    c[0][lane] = (b >> 32) ^ c[1][lane] ^ u64::from(key[0]);
+                    c[1][lane] = b;
+                    c[2][lane] = (a >> 32) ^ c[3][lane] ^ u64::from(key[1]);
+                    c[3][lane] = a;
                 }
                 key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
             }
             for lane in 0..WIDE {
                 for word in 0..4 {
-                    chunk[4 * lane + word] = c[word][lane];
+                    chunk[4 * lane + word] = c[word][lane] as u32;
                 }
             }
             block = block.wrapping_add(WIDE as u32);
@@ -127,7 +140,7 @@ impl Stream {
     /// The next 32 random bits, in the order of the address.
     #[inline]
     pub fn next_word(&mut self) -> u32 {
-        if self.next % 4 == 0 {
+        if self.next.is_multiple_of(4) {
             self.block = self.block(self.next / 4);
         }
         let word = self.block[(self.next % 4) as usize];

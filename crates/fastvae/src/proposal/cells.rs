@@ -120,7 +120,7 @@ impl Cells {
                         * f32x16::from_slice(simd, &others[lane..][..LANES])
                         * *factor;
                     weight.store_slice(&mut weights[slot..][..LANES]);
-                    sum = sum + weight;
+                    sum += weight;
                     (f32x16::from_slice(simd, &second[lane..][..LANES]) + *score)
                         .store_slice(&mut log_base[slot..][..LANES]);
                 }

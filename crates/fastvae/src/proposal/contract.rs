@@ -125,38 +125,47 @@ fn probabilities_sum_to_one() {
     });
 }
 
+/// A chi-square test of `calls` times `n` draws against the proposal's own probabilities.
+fn assert_draws_follow(world: &World, config: &Config, proposal: &dyn Proposal, calls: u32, n: usize) {
+    let log_q = world.log_q(proposal);
+    let mut counts = vec![0.0; log_q.len()];
+    for call in 0..calls {
+        world.draws(proposal, n, call).items.iter().for_each(|&item| counts[item as usize] += 1.0);
+    }
+    // Items expected fewer than ten times share one bin.
+    let (mut statistic, mut bins, mut rest) = (0.0, 0, (0.0, 0.0));
+    let mut add = |count: f64, expected: f64| {
+        statistic += (count - expected).powi(2) / expected;
+        bins += 1;
+    };
+    for (count, &log_q) in counts.iter().zip(&log_q) {
+        let expected = f64::from(log_q).exp() * f64::from(calls) * n as f64;
+        if expected < 10.0 {
+            rest = (rest.0 + count, rest.1 + expected);
+        } else {
+            add(*count, expected);
+        }
+    }
+    if rest.1 >= 10.0 {
+        add(rest.0, rest.1);
+    }
+    // A chi-square of k degrees has mean k and variance 2k; five standard deviations.
+    let degrees = f64::from(bins) - 1.0;
+    let limit = degrees + 5.0 * (2.0 * degrees.max(1.0)).sqrt();
+    assert!(statistic <= limit, "{}: {statistic} with {degrees} degrees", label(config));
+}
+
 #[test]
 fn draws_follow_the_probabilities() {
-    for_all(|world, config, proposal| {
-        let log_q = world.log_q(proposal);
-        // Several calls, so that draws of one call that hang together would show.
-        let (calls, n) = (100, 300);
-        let mut counts = vec![0.0; log_q.len()];
-        for call in 0..calls {
-            world.draws(proposal, n, call).items.iter().for_each(|&item| counts[item as usize] += 1.0);
-        }
-        // Items expected fewer than ten times share one bin.
-        let (mut statistic, mut bins, mut rest) = (0.0, 0, (0.0, 0.0));
-        let mut add = |count: f64, expected: f64| {
-            statistic += (count - expected).powi(2) / expected;
-            bins += 1;
-        };
-        for (count, &log_q) in counts.iter().zip(&log_q) {
-            let expected = f64::from(log_q).exp() * f64::from(calls) * n as f64;
-            if expected < 10.0 {
-                rest = (rest.0 + count, rest.1 + expected);
-            } else {
-                add(*count, expected);
-            }
-        }
-        if rest.1 >= 10.0 {
-            add(rest.0, rest.1);
-        }
-        // A chi-square of k degrees has mean k and variance 2k; five standard deviations.
-        let degrees = f64::from(bins) - 1.0;
-        let limit = degrees + 5.0 * (2.0 * degrees.max(1.0)).sqrt();
-        assert!(statistic <= limit, "{}: {statistic} with {degrees} degrees", label(config));
-    });
+    // Several calls, so that draws of one call that hang together would show.
+    for_all(|world, config, proposal| assert_draws_follow(world, config, proposal, 100, 300));
+}
+
+#[test]
+fn cells_too_large_for_one_random_word_are_drawn_from_rightly() {
+    let world = World::new(alias::ONE_WORD as usize + 900, 4, 1.0, false, 6);
+    let config = Config { codewords: 1, ..world.config(ProposalKind::MidxPopularity) };
+    assert_draws_follow(&world, &config, &*world.proposal(&config), 100, 1000);
 }
 
 #[test]
@@ -195,7 +204,7 @@ fn a_restored_proposal_draws_the_same_bit_for_bit() {
 #[test]
 fn a_state_that_does_not_fit_is_refused() {
     for_all(|world, config, proposal| {
-        let refused = |change: &dyn Fn(&mut Vec<(String, StateTensor)>)| {
+        let refused = |change: &dyn Fn(&mut State)| {
             let mut state = proposal.state();
             change(&mut state);
             build(config, &world.counts).unwrap().restore(state).is_err()
@@ -376,7 +385,8 @@ fn residual_quantisation_diverges_less_than_product_quantisation() {
             .sum()
     };
     let (residual, product) = (mean(Quantizer::Residual), mean(Quantizer::Product));
-    assert!(residual < product * 1.1, "{residual} against {product}");
+
+    assert!(residual < product, "{residual} against {product}");
 }
 
 #[test]

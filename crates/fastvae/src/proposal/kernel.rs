@@ -6,10 +6,12 @@
 //! the kernel is taken of the item vectors as they are now, between leaves as they were at the refresh.
 //! The item bias does not enter Q.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::logits::logits;
-use super::state::{Reader, StateTensor};
+use super::state::{Reader, State, StateTensor};
 use super::walk::{sorted_targets, walk};
 use super::{Draws, ItemTable, Proposal, Scratch};
 use crate::config::ProposalKind;
@@ -48,12 +50,12 @@ impl Kernel {
         self.dim * (self.dim + 1) / 2
     }
 
-    fn leaf_items(&self, leaf: usize) -> std::ops::Range<usize> {
+    fn leaf_items(&self, leaf: usize) -> Range<usize> {
         leaf * self.leaf..((leaf + 1) * self.leaf).min(self.n_items)
     }
 
     /// The sum of the kernel over the items of the node at preorder place `node` with leaves `leaves`.
-    fn mass(&self, node: usize, leaves: std::ops::Range<usize>, outer: &[f32]) -> f32 {
+    fn mass(&self, node: usize, leaves: Range<usize>, outer: &[f32]) -> f32 {
         let row = self.row();
         let square = simd::dot(&self.tree[node * row..][..row], outer);
         let n = (leaves.end * self.leaf).min(self.n_items) - leaves.start * self.leaf;
@@ -82,7 +84,7 @@ impl Kernel {
 }
 
 /// Fills `tree`, the nodes over `leaves` in preorder, from the sums of the leaves.
-fn fill(tree: &mut [f32], row: usize, leaves: std::ops::Range<usize>, leaf_sums: &[f32]) {
+fn fill(tree: &mut [f32], row: usize, leaves: Range<usize>, leaf_sums: &[f32]) {
     let (node, below) = tree.split_at_mut(row);
     if leaves.len() == 1 {
         node.copy_from_slice(&leaf_sums[leaves.start * row..][..row]);
@@ -126,23 +128,17 @@ fn outer_product(query: &[f32], out: &mut Vec<f32>) {
 }
 
 /// A descent of many draws at once: each node splits its sorted draws between its children.
-struct Descent<'a> {
+struct Descent<'a, F> {
     kernel: &'a Kernel,
     outer: &'a [f32],
     targets: &'a mut [f64],
-    /// For each leaf reached: number, place of its first draw, mass.
-    reached: &'a mut dyn FnMut(usize, std::ops::Range<usize>, f32, &[f64]),
+    /// Called for each leaf that draws reach with its number, its draws, its mass and their targets in it.
+    reached: F,
 }
 
-impl Descent<'_> {
+impl<F: FnMut(usize, Range<usize>, f32, &[f64])> Descent<'_, F> {
     /// `draws` are those of this node, their targets in 0 ..= `mass`.
-    fn visit(
-        &mut self,
-        node: usize,
-        leaves: std::ops::Range<usize>,
-        draws: std::ops::Range<usize>,
-        mass: f32,
-    ) {
+    fn visit(&mut self, node: usize, leaves: Range<usize>, draws: Range<usize>, mass: f32) {
         if draws.is_empty() {
             return;
         }
@@ -202,7 +198,7 @@ impl Proposal for Kernel {
         picks.resize(n, 0);
         sorted_targets(n, *total, stream, words, targets);
         let mut local = Vec::new();
-        let mut reached = |leaf: usize, range: std::ops::Range<usize>, mass: f32, mine: &[f64]| {
+        let reached = |leaf: usize, range: Range<usize>, mass: f32, mine: &[f64]| {
             let sum = self.kernels(leaf, query, items.vectors, padded, weights);
             log_base[leaf] = ((f64::from(mass) / *total).ln() - sum.ln()) as f32;
             local.clear();
@@ -214,7 +210,7 @@ impl Proposal for Kernel {
                 draws.correction[t] = log_base[leaf] + weights[place].ln();
             }
         };
-        let mut descent = Descent { kernel: self, outer, targets, reached: &mut reached };
+        let mut descent = Descent { kernel: self, outer, targets, reached };
         descent.visit(0, 0..self.n_leaves(), 0..n, *total as f32);
     }
 
@@ -241,7 +237,7 @@ impl Proposal for Kernel {
         }
     }
 
-    fn state(&self) -> Vec<(String, StateTensor)> {
+    fn state(&self) -> State {
         if self.tree.is_empty() {
             return Vec::new();
         }
@@ -254,7 +250,7 @@ impl Proposal for Kernel {
         vec![("leaves".into(), StateTensor::f32([n_leaves, row], sums.copied().collect()))]
     }
 
-    fn restore(&mut self, state: Vec<(String, StateTensor)>) -> Result<()> {
+    fn restore(&mut self, state: State) -> Result<()> {
         let mut reader = Reader::new(state);
         let (n_leaves, row) = (self.n_leaves(), self.row());
         let sums = reader.numbers("leaves", &[n_leaves, row])?;
@@ -267,7 +263,7 @@ impl Proposal for Kernel {
 
 impl Kernel {
     /// The preorder place of a leaf.
-    fn leaf_node(&self, leaf: usize) -> (usize, std::ops::Range<usize>) {
+    fn leaf_node(&self, leaf: usize) -> (usize, Range<usize>) {
         let (mut node, mut leaves) = (0, 0..self.n_leaves());
         while leaves.len() > 1 {
             let middle = leaves.start + leaves.len() / 2;

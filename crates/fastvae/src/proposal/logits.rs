@@ -16,7 +16,7 @@ pub(super) fn logits(
 ) {
     let vectors = items.vectors;
     let rows = vectors.rows_from(first, out.len());
-    if vectors.stride() % LANES == 0 {
+    if vectors.stride().is_multiple_of(LANES) {
         padded.clear();
         padded.extend_from_slice(&query[..vectors.cols()]);
         padded.resize(vectors.stride(), 0.0);
@@ -41,32 +41,53 @@ pub(super) fn logit(items: ItemTable<'_>, item: u32, query: &[f32]) -> f32 {
 /// row i's sum in lane i (a sum over the lanes of each row by itself takes twice as long).
 #[inline(always)]
 fn padded_rows<S: Simd>(simd: S, rows: MatrixView<'_>, query: &[f32], out: &mut [f32]) {
-    let stride = rows.stride();
+    let (lines, _) = rows.data().as_chunks::<LANES>();
+    let (query_lines, _) = query.as_chunks::<LANES>();
+    let n_lines = query_lines.len();
     let mut blocks = out.chunks_exact_mut(LANES);
     let mut first = 0;
-    for out in &mut blocks {
-        let block = &rows.data()[first * stride..][..LANES * stride];
-        let mut sums = [f32x16::splat(simd, 0.0); LANES];
-        for (row, sum) in sums.iter_mut().enumerate() {
-            let row = &block[row * stride..][..stride];
-            for (x, z) in row.chunks_exact(LANES).zip(query.chunks_exact(LANES)) {
-                *sum = f32x16::from_slice(simd, x).mul_add(f32x16::from_slice(simd, z), *sum);
-            }
-        }
-        let mut half = LANES / 2;
-        while half > 0 {
-            for pair in 0..half {
-                let (even, odd) = sums[2 * pair].deinterleave(sums[2 * pair + 1]);
-                sums[pair] = even + odd;
-            }
-            half /= 2;
-        }
-        sums[0].store_slice(out);
+    for (out, block) in (&mut blocks).zip(lines.chunks_exact(LANES * n_lines)) {
+        let (low, high) = block.split_at(8 * n_lines);
+        let sums = pair_sums(eight_rows(simd, low, query_lines), eight_rows(simd, high, query_lines));
+        sums.store_slice(out);
         first += LANES;
     }
     for (row, out) in blocks.into_remainder().iter_mut().enumerate() {
         *out = simd::dot_in(simd, rows.padded_row(first + row), query);
     }
+}
+
+/// Products of eight rows with the query, summed down to two lanes for each.
+#[inline(always)]
+fn eight_rows<S: Simd>(simd: S, rows: &[[f32; LANES]], query: &[[f32; LANES]]) -> f32x16<S> {
+    let (first, second) = rows.split_at(4 * query.len());
+    pair_sums(four_rows(simd, first, query), four_rows(simd, second, query))
+}
+
+/// Products of four rows with the query, summed down to four lanes for each.
+#[inline(always)]
+fn four_rows<S: Simd>(simd: S, rows: &[[f32; LANES]], query: &[[f32; LANES]]) -> f32x16<S> {
+    let (a, rest) = rows.split_at(query.len());
+    let (b, rest) = rest.split_at(query.len());
+    let (c, d) = rest.split_at(query.len());
+    // Four named sums and no index: an array of sums goes through memory, four times slower.
+    let zero = f32x16::splat(simd, 0.0);
+    let (mut sum_a, mut sum_b, mut sum_c, mut sum_d) = (zero, zero, zero, zero);
+    for ((((z, a), b), c), d) in query.iter().zip(a).zip(b).zip(c).zip(d) {
+        let z = f32x16::load_array_ref(simd, z);
+        sum_a = f32x16::load_array_ref(simd, a).mul_add(z, sum_a);
+        sum_b = f32x16::load_array_ref(simd, b).mul_add(z, sum_b);
+        sum_c = f32x16::load_array_ref(simd, c).mul_add(z, sum_c);
+        sum_d = f32x16::load_array_ref(simd, d).mul_add(z, sum_d);
+    }
+    pair_sums(pair_sums(sum_a, sum_b), pair_sums(sum_c, sum_d))
+}
+
+/// Sums of neighbouring lanes: those of `a`, then those of `b`.
+#[inline(always)]
+fn pair_sums<S: Simd>(a: f32x16<S>, b: f32x16<S>) -> f32x16<S> {
+    let (even, odd) = a.deinterleave(b);
+    even + odd
 }
 
 #[cfg(test)]

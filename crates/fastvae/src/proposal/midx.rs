@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::alias::{self, Slot};
 use super::cells::{Cells, Span};
-use super::state::{Reader, StateTensor};
+use super::state::{Reader, State, StateTensor};
 use super::uniform::below;
 use super::walk::{CHOICES, sorted_targets, walk};
 use super::{Draws, ItemTable, Proposal, Scratch};
@@ -55,17 +55,34 @@ struct Built {
 enum Members {
     Alike,
     Weighted {
-        /// One alias table for each cell, end to end; slots are numbered by their place in the lists.
-        slots: Vec<Slot>,
-        items: Vec<Member>,
+        /// One alias table for each cell, end to end.
+        table: Vec<Choice>,
+        /// Whether the cells are small enough that one random word makes a draw.
+        one_word: bool,
     },
 }
 
-/// An item and the ln of its weight, side by side so that a draw misses the cache once.
+/// A slot of an alias table with both its items, so that a draw misses the cache once.
+#[derive(Debug, Clone, Copy)]
+struct Choice {
+    slot: Slot,
+    /// Where a draw goes that does not stay, and where it stays.
+    members: [Member; 2],
+}
+
+/// An item and the ln of its weight.
 #[derive(Debug, Clone, Copy)]
 struct Member {
     item: ItemId,
     log_weight: f32,
+}
+
+impl Choice {
+    #[inline(always)]
+    fn member(&self, coin: u32) -> Member {
+        // The coin is a surprise each time: an index costs less than a branch guessed wrong.
+        self.members[usize::from(self.slot.keeps(coin))]
+    }
 }
 
 impl Midx {
@@ -139,7 +156,14 @@ fn weighted_members(index: &InvertedMultiIndex, log_weights: &[f32]) -> (Vec<f64
             weights.iter().sum::<f64>().ln()
         })
         .collect();
-    (log_masses, Members::Weighted { slots, items })
+    let largest = lists.starts().windows(2).map(|pair| pair[1] - pair[0]).max();
+    let one_word = largest <= Some(alias::ONE_WORD);
+    let table = slots
+        .into_iter()
+        .zip(&items)
+        .map(|(slot, &own)| Choice { slot, members: [items[slot.other() as usize], own] })
+        .collect();
+    (log_masses, Members::Weighted { table, one_word })
 }
 
 impl Proposal for Midx {
@@ -190,13 +214,24 @@ impl Proposal for Midx {
                     *correction = log_base[slot as usize];
                 }
             }
-            Members::Weighted { slots, items } => {
+            Members::Weighted { table, one_word: true } => {
+                words.resize(n, 0);
+                stream.fill(CHOICES, words);
+                for (((item, correction), &slot), &word) in draws.zip(words.iter()) {
+                    let Span { start, len } = spans[slot as usize];
+                    let (place, coin) = alias::place_and_coin(word, start, len);
+                    let member = table[place as usize].member(coin);
+                    *item = member.item;
+                    *correction = log_base[slot as usize] + member.log_weight;
+                }
+            }
+            Members::Weighted { table, one_word: false } => {
                 words.resize(2 * n, 0);
                 stream.fill(CHOICES, words);
                 for (((item, correction), &slot), words) in draws.zip(words.chunks_exact(2)) {
                     let Span { start, len } = spans[slot as usize];
                     let place = start + below(words[0], len);
-                    let member = items[slots[place as usize].choose(place, words[1]) as usize];
+                    let member = table[place as usize].member(words[1]);
                     *item = member.item;
                     *correction = log_base[slot as usize] + member.log_weight;
                 }
@@ -217,7 +252,7 @@ impl Proposal for Midx {
         self.built.as_ref().map(|built| &built.index)
     }
 
-    fn state(&self) -> Vec<(String, StateTensor)> {
+    fn state(&self) -> State {
         let Some(built) = &self.built else { return Vec::new() };
         let mut state = index_state(&built.index);
         if let Some(bias) = &built.bias {
@@ -226,7 +261,7 @@ impl Proposal for Midx {
         state
     }
 
-    fn restore(&mut self, state: Vec<(String, StateTensor)>) -> Result<()> {
+    fn restore(&mut self, state: State) -> Result<()> {
         let mut reader = Reader::new(state);
         let index = restored_index(&mut reader, self.settings, self.n_items, self.dim)?;
         let bias = if reader.has("bias") { Some(reader.numbers("bias", &[self.n_items])?) } else { None };
@@ -237,7 +272,7 @@ impl Proposal for Midx {
 }
 
 /// The tensors that an index is restored from.
-pub(super) fn index_state(index: &InvertedMultiIndex) -> Vec<(String, StateTensor)> {
+pub(super) fn index_state(index: &InvertedMultiIndex) -> State {
     let codebooks = index.codebooks().iter().enumerate();
     let mut state: Vec<_> = codebooks
         .map(|(j, codebook)| (format!("codebook.{j}"), StateTensor::matrix(codebook.codewords())))

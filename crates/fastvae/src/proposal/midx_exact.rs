@@ -6,7 +6,7 @@
 
 use super::logits::logits;
 use super::midx::{index_state, restored_index};
-use super::state::{Reader, StateTensor};
+use super::state::{Reader, State};
 use super::walk::{sorted_targets, walk};
 use super::{Draws, ItemTable, Proposal, Scratch};
 use crate::config::ProposalKind;
@@ -132,11 +132,11 @@ impl Proposal for MidxExact {
         self.index.as_ref()
     }
 
-    fn state(&self) -> Vec<(String, StateTensor)> {
+    fn state(&self) -> State {
         self.index.as_ref().map(index_state).unwrap_or_default()
     }
 
-    fn restore(&mut self, state: Vec<(String, StateTensor)>) -> Result<()> {
+    fn restore(&mut self, state: State) -> Result<()> {
         let mut reader = Reader::new(state);
         let index = restored_index(&mut reader, self.settings, self.n_items, self.dim)?;
         reader.finish()?;

@@ -20,6 +20,8 @@ mod walk;
 
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+mod timing;
 
 pub use alias::AliasTable;
 pub use dns::Dns;
@@ -28,7 +30,7 @@ pub use midx::{Midx, Within};
 pub use midx_exact::MidxExact;
 pub use popularity::PopularityProposal;
 pub use softmax::Softmax;
-pub use state::{StateData, StateTensor};
+pub use state::{State, StateData, StateTensor};
 pub use uniform::Uniform;
 
 use crate::config::{Config, ProposalKind};
@@ -121,7 +123,7 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
 
     /// What [`Proposal::refresh`] left, by name: enough to draw bit for bit the same after
     /// [`Proposal::restore`]. Empty before the first refresh, and for kinds that keep nothing.
-    fn state(&self) -> Vec<(String, StateTensor)> {
+    fn state(&self) -> State {
         Vec::new()
     }
 
@@ -129,7 +131,7 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`crate::Error::Data`] if tensors are missing or do not fit; the proposal is then as it was before.
-    fn restore(&mut self, state: Vec<(String, StateTensor)>) -> Result<()> {
+    fn restore(&mut self, state: State) -> Result<()> {
         state::Reader::new(state).finish()
     }
 }

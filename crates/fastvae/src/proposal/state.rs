@@ -14,6 +14,9 @@ pub enum StateData {
     F32(Vec<f32>),
 }
 
+/// What a proposal keeps between refreshes, by name.
+pub type State = Vec<(String, StateTensor)>;
+
 /// A tensor of a proposal's state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateTensor {
@@ -58,11 +61,11 @@ impl StateTensor {
 /// Takes tensors out of a state one by one, each checked.
 #[derive(Debug)]
 pub(super) struct Reader {
-    tensors: Vec<(String, StateTensor)>,
+    tensors: State,
 }
 
 impl Reader {
-    pub(super) fn new(tensors: Vec<(String, StateTensor)>) -> Self {
+    pub(super) fn new(tensors: State) -> Self {
         Self { tensors }
     }
 

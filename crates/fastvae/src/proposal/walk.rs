@@ -3,7 +3,7 @@
 //! n sorted uniforms are the prefix sums of n + 1 exponential spacings, divided by the last sum; so no draw
 //! needs a search, and n draws over w weights cost O(n + w). Draws come out in the order of the weights.
 
-use fearless_simd::{dispatch, f32x16, f64x8, i32x16, prelude::*};
+use fearless_simd::{dispatch, f32x16, f64x8, i32x16, prelude::*, u32x16};
 
 use crate::math::matrix::LANES;
 use crate::math::{Stream, simd};
@@ -24,7 +24,7 @@ pub(super) fn sorted_targets(
         let mut carry = 0.0;
         for (words, targets) in words.chunks_exact(LANES).zip(targets.chunks_exact_mut(LANES)) {
             // 24 bits and a half: never zero.
-            let bits = i32x16::from_fn(simd, |lane| (words[lane] >> 8) as i32);
+            let bits = (u32x16::from_slice(simd, words) >> 8).bitcast::<i32x16<S>>();
             let uniform = (bits.to_float::<f32x16<S>>() + 0.5) * (1.0 / (1u32 << 24) as f32);
             let sums = prefix_sums(simd, -simd::ln(simd, uniform));
             // Sixteen spacings add up in f32, the rest in f64: no precision is lost at many draws.
@@ -36,7 +36,9 @@ pub(super) fn sorted_targets(
     }
     #[inline(always)]
     fn scale<S: Simd>(_: S, targets: &mut [f64], factor: f64) {
-        targets.iter_mut().for_each(|target| *target *= factor);
+        for target in targets {
+            *target *= factor;
+        }
     }
     let padded = (n + 1).next_multiple_of(LANES);
     words.resize(padded, 0);
@@ -73,18 +75,25 @@ pub(super) fn walk(weights: &[f32], targets: &[f64], picks: &mut [u32]) {
                 last = base + top;
                 // Prefix sums taken in halves need not grow at every step: the mask keeps draws off lanes of
                 // weight zero, and the top lane takes what rounding leaves over.
-                while t < targets.len() && targets[t] < end {
-                    let local = f32x16::splat(simd, (targets[t] - carry) as f32);
-                    let passed = sums.simd_gt(local).to_bitmask() & positive;
-                    picks[t] = base + (passed | (1 << top)).trailing_zeros();
-                    t += 1;
+                let mut stop = t;
+                while stop < targets.len() && targets[stop] < end {
+                    stop += 1;
                 }
+                for (target, pick) in targets[t..stop].iter().zip(&mut picks[t..stop]) {
+                    let local = f32x16::splat(simd, (target - carry) as f32);
+                    let passed = sums.simd_gt(local).to_bitmask() & positive;
+                    *pick = base + (passed | (1 << top)).trailing_zeros();
+                }
+                t = stop;
             }
             carry = end;
         }
         picks[t..targets.len()].fill(last);
     }
-    assert!(weights.len() % LANES == 0 && picks.len() >= targets.len(), "whole vectors, and room for picks");
+    assert!(
+        weights.len().is_multiple_of(LANES) && picks.len() >= targets.len(),
+        "whole vectors, and room for picks"
+    );
     dispatch!(simd::level(), simd => body(simd, weights, targets, picks));
 }
 

@@ -3,6 +3,7 @@
 //! A run is a pure function of its configuration and data: the number of threads, and where it was interrupted
 //! and resumed, change nothing but its time.
 
+mod checkpoint;
 mod diagnostics;
 mod record;
 
@@ -267,7 +268,7 @@ impl Training {
             loss: (sums.likelihood_loss + sums.weighted_kl) / n,
             likelihood_loss: sums.likelihood_loss / n,
             kl: sums.kl / n,
-            learning_rate: self.config.learning_rate * self.config.decay.at(epoch),
+            learning_rate: self.config.learning_rate * self.config.decay.at(epoch, self.config.epochs),
             validation,
             seconds: sums.seconds,
             index_seconds: sums.index_seconds,

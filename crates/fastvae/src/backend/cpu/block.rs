@@ -2,7 +2,7 @@
 
 use crate::backend::cpu::rows::{BucketLayout, Buckets};
 use crate::backend::{StepContext, StepReport};
-use crate::config::Config;
+use crate::config::{Config, Estimator, ProposalKind};
 use crate::data::{Interactions, ItemId, UserId};
 use crate::loss::{KlWeight, Positives, SampledSoftmax, kl};
 use crate::math::dense::{Operand, product};
@@ -65,6 +65,7 @@ pub(super) struct UserBlock {
     scratch: Scratch,
     softmax: SampledSoftmax,
     correction: Vec<f32>,
+    marks: ItemMarks,
 }
 
 impl UserBlock {
@@ -83,6 +84,7 @@ impl UserBlock {
             scratch: Scratch::default(),
             softmax: SampledSoftmax::default(),
             correction: Vec::new(),
+            marks: ItemMarks::default(),
         }
     }
 
@@ -173,9 +175,14 @@ impl UserBlock {
         let (stride, samples) = (parameters.items.stride(), config.latent_samples);
         let items = parameters.item_table();
         let share = 1.0 / samples as f32;
+        let estimator = match proposal.kind() {
+            ProposalKind::Dns => Estimator::Sampled,
+            _ => config.estimator,
+        };
         for (r, &user) in rows.users.iter().enumerate() {
             let history = shared.train.row(user as usize);
             self.correction.resize(history.items.len(), 0.0);
+            self.marks.set(history.items, items.vectors.rows());
             for s in 0..samples {
                 let at = r * samples + s;
                 let padded = &rows.queries[at * stride..][..stride];
@@ -184,6 +191,9 @@ impl UserBlock {
                 let stream = Stream::with_part(config.seed, Purpose::Negatives, s as u16, epoch, user);
                 proposal.prepare(query, items, &mut self.scratch);
                 proposal.draw(config.negatives, query, items, &stream, &mut self.scratch, &mut self.draws);
+                if estimator == Estimator::Stratified {
+                    self.draws.exclude(|item| self.marks.contains(item));
+                }
                 proposal.correction(history.items, query, items, &mut self.scratch, &mut self.correction);
                 let positives = Positives {
                     items: history.items,
@@ -191,7 +201,7 @@ impl UserBlock {
                     correction: &self.correction,
                 };
                 let gradient = &mut rows.query_gradient[at * stride..][..stride];
-                let loss = self.softmax.run(padded, items, positives, &self.draws, gradient);
+                let loss = self.softmax.run(estimator, padded, items, positives, &self.draws, gradient);
                 self.report.likelihood_loss += loss * f64::from(share);
                 gradient.iter_mut().for_each(|g| *g *= share);
                 let row = (rows.first * samples + at) as u32;
@@ -204,6 +214,7 @@ impl UserBlock {
                     row,
                 );
             }
+            self.marks.clear(history.items);
         }
     }
 
@@ -257,6 +268,32 @@ impl UserBlock {
         product(out, hidden_stride, false, Operand::Plain(head_gradient), head);
         let used = n * hidden_stride;
         config.activation.backward(&rows.hidden[..used], &mut rows.hidden_gradient[..used]);
+    }
+}
+
+/// A set of items as one bit each; cleared item by item, so that a use costs what it holds.
+#[derive(Debug, Default)]
+struct ItemMarks {
+    words: Vec<u64>,
+}
+
+impl ItemMarks {
+    fn set(&mut self, items: &[ItemId], n_items: usize) {
+        self.words.resize(n_items.div_ceil(64), 0);
+        for &item in items {
+            self.words[item as usize / 64] |= 1 << (item % 64);
+        }
+    }
+
+    fn clear(&mut self, items: &[ItemId]) {
+        for &item in items {
+            self.words[item as usize / 64] = 0;
+        }
+    }
+
+    #[inline(always)]
+    fn contains(&self, item: ItemId) -> bool {
+        self.words[item as usize / 64] >> (item % 64) & 1 == 1
     }
 }
 

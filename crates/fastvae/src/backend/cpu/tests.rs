@@ -1,7 +1,7 @@
 //! A step against an oracle: the whole loss in f64, one scalar at a time, and its finite differences.
 
 use super::*;
-use crate::config::{Activation, Kl, ProposalKind};
+use crate::config::{Activation, Estimator, Kl, ProposalKind};
 use crate::data::{IdMap, ItemId};
 use crate::math::{Purpose, Stream, simd};
 use crate::proposal::{Draws, Scratch};
@@ -88,16 +88,18 @@ fn log_sum_exp(values: &[f64]) -> f64 {
     top + values.iter().map(|v| (v - top).exp()).sum::<f64>().ln()
 }
 
-fn fix(backend: &CpuBackend, users: &[UserId], context: StepContext) -> Fixed {
-    let (config, train) = (&backend.config, &backend.train);
+/// `before` is the backend as it was before the step that left `queries`: these are taken as they are, since a
+/// last bit of difference can change a draw.
+fn fix(before: &CpuBackend, queries: &Matrix, users: &[UserId], context: StepContext) -> Fixed {
+    let (config, train) = (&before.config, &before.train);
     let epoch = context.epoch as u32;
     let mut fixed = Fixed { kept: vec![], noise: vec![], draws: vec![], corrections: vec![] };
-    for &user in users {
+    for (u, &user) in users.iter().enumerate() {
         let items = train.row(user as usize).items;
         let mut dropout = Stream::new(config.seed, Purpose::Dropout, epoch, user);
         let threshold = (f64::from(config.dropout) * 2f64.powi(32)) as u32;
         let kept: Vec<bool> = items.iter().map(|_| dropout.next_word() >= threshold).collect();
-        let (mean, log_variance) = head(config, train, &backend.parameters, &kept, user as usize);
+        let (mean, log_variance) = head(config, train, &before.parameters, &kept, user as usize);
         let (mut noises, mut all_draws, mut corrections) = (vec![], vec![], vec![]);
         for s in 0..config.latent_samples {
             let mut noise = vec![0.0; config.latent];
@@ -105,15 +107,20 @@ fn fix(backend: &CpuBackend, users: &[UserId], context: StepContext) -> Fixed {
                 &Stream::with_part(config.seed, Purpose::Latent, s as u16, epoch, user),
                 &mut noise,
             );
-            let z: Vec<f32> = query(config, &mean, &log_variance, &noise).iter().map(|&v| v as f32).collect();
+            let z = &queries.row(u * config.latent_samples + s)[..config.latent];
+            let expected = query(config, &mean, &log_variance, &noise);
+            assert!(
+                z.iter().zip(&expected).all(|(&z, e)| (f64::from(z) - e).abs() < 1e-5),
+                "{z:?} {expected:?}"
+            );
             let (mut draws, mut correction, mut scratch) =
                 (Draws::default(), vec![0.0; items.len()], Scratch::default());
-            if let Some(proposal) = backend.proposal() {
+            if let Some(proposal) = before.proposal() {
                 let stream = Stream::with_part(config.seed, Purpose::Negatives, s as u16, epoch, user);
-                let table = backend.parameters.item_table();
-                proposal.prepare(&z, table, &mut scratch);
-                proposal.draw(config.negatives, &z, table, &stream, &mut scratch, &mut draws);
-                proposal.correction(items, &z, table, &mut scratch, &mut correction);
+                let table = before.parameters.item_table();
+                proposal.prepare(z, table, &mut scratch);
+                proposal.draw(config.negatives, z, table, &stream, &mut scratch, &mut draws);
+                proposal.correction(items, z, table, &mut scratch, &mut correction);
             }
             noises.push(noise);
             all_draws.push(draws);
@@ -153,14 +160,19 @@ fn oracle(
             };
             for (k, &item) in row.items.iter().enumerate() {
                 let weight = row.weights.map_or(1.0, |w| f64::from(w[k])) / config.latent_samples as f64;
-                let (positive, all) = match config.model {
-                    ModelKind::MultVae => (logit(item), (0..N_ITEMS as u32).map(logit).collect::<Vec<_>>()),
-                    ModelKind::FastVae => {
-                        let draws = &fixed.draws[u][s];
+                let draws = &fixed.draws[u][s];
+                let drawn = draws.items.iter().zip(&draws.correction).map(|(&j, &c)| logit(j) - f64::from(c));
+                let (positive, all): (f64, Vec<f64>) = match (config.model, config.estimator) {
+                    (ModelKind::MultVae, _) => (logit(item), (0..N_ITEMS as u32).map(logit).collect()),
+                    (ModelKind::FastVae, Estimator::Stratified) => {
+                        let share = (config.negatives as f64).ln();
+                        let others = draws.items.iter().zip(drawn).filter(|(j, _)| !row.items.contains(j));
+                        let others = others.map(|(_, a)| a - share);
+                        (logit(item), others.chain(row.items.iter().map(|&i| logit(i))).collect())
+                    }
+                    (ModelKind::FastVae, Estimator::Sampled) => {
                         let positive = logit(item) - f64::from(fixed.corrections[u][s][k]);
-                        let negatives =
-                            draws.items.iter().zip(&draws.correction).map(|(&j, &c)| logit(j) - f64::from(c));
-                        (positive, negatives.chain([positive]).collect())
+                        (positive, drawn.chain([positive]).collect())
                     }
                 };
                 loss += weight * (log_sum_exp(&all) - positive);
@@ -176,18 +188,22 @@ fn oracle(
 /// the first moments, which after the first step are a tenth of it.
 fn check_step(config: Config, weighted: bool) {
     let train = interactions(weighted);
-    let mut backend = CpuBackend::new(&config, train.clone()).unwrap();
-    // A user whose items are all dropped would sit exactly on the kink of ReLU.
-    backend.parameters.hidden_bias.row_mut(0)[..config.hidden].fill(0.05);
-    backend.refresh(0).unwrap();
+    let build = || {
+        let mut backend = CpuBackend::new(&config, train.clone()).unwrap();
+        // A user whose items are all dropped would sit exactly on the kink of ReLU.
+        backend.parameters.hidden_bias.row_mut(0)[..config.hidden].fill(0.05);
+        backend.refresh(0).unwrap();
+        backend
+    };
+    let (before, mut backend) = (build(), build());
     let users: Vec<UserId> = (3..50).collect();
     let context = StepContext { epoch: 0, step: 7 };
-    let fixed = fix(&backend, &users, context);
-    let start = backend.parameters.clone();
     let report = backend.step(&users, context).unwrap();
+    let fixed = fix(&before, &backend.buffers.queries, &users, context);
+    let start = &before.parameters;
     let value = |p: &Parameters| oracle(&config, &train, p, &users, context, &fixed);
     let total = report.likelihood_loss + report.weighted_kl;
-    assert!((total / value(&start) - 1.0).abs() < 1e-4, "loss {total}, oracle {}", value(&start));
+    assert!((total / value(start) - 1.0).abs() < 1e-4, "loss {total}, oracle {}", value(start));
 
     type Pick = fn(&mut Parameters) -> &mut Matrix;
     let tables: [(&str, Pick, &Matrix); 5] = [
@@ -240,11 +256,23 @@ fn check_step(config: Config, weighted: bool) {
 
 #[test]
 fn a_sampled_step_has_the_loss_and_gradients_of_the_oracle() {
-    for proposal in
-        [ProposalKind::Uniform, ProposalKind::MidxPopularity, ProposalKind::Softmax, ProposalKind::Dns]
-    {
-        check_step(Config { proposal, ..config(ModelKind::FastVae) }, false);
+    let kinds = [
+        ProposalKind::Uniform,
+        ProposalKind::Popularity,
+        ProposalKind::Softmax,
+        ProposalKind::Kernel,
+        ProposalKind::MidxExact,
+        ProposalKind::MidxUniform,
+        ProposalKind::MidxPopularity,
+    ];
+    for proposal in kinds {
+        for estimator in [Estimator::Sampled, Estimator::Stratified] {
+            check_step(Config { proposal, estimator, ..config(ModelKind::FastVae) }, false);
+        }
     }
+    let dns =
+        Config { proposal: ProposalKind::Dns, estimator: Estimator::Sampled, ..config(ModelKind::FastVae) };
+    check_step(dns, false);
     check_step(Config { activation: Activation::Tanh, ..config(ModelKind::FastVae) }, true);
 }
 
