@@ -153,6 +153,11 @@ impl CpuBackend {
         sum
     }
 
+    /// The parameters, without the rest.
+    pub fn into_parameters(self) -> Parameters {
+        self.parameters
+    }
+
     /// The optimiser's moments.
     pub fn moments(&self) -> &MomentTables {
         &self.moments
