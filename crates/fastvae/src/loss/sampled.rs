@@ -20,6 +20,8 @@ use crate::proposal::{Draws, ItemTable};
 
 /// Rows asked for ahead of their use.
 const AHEAD: usize = 16;
+/// The same for rows longer than eight vectors, which fill the processor's queue of misses by themselves.
+const AHEAD_WIDE: usize = 8;
 /// Negatives scored together: few enough for their rows to stay in the first-level cache for the weighted sum.
 const CHUNK: usize = 32;
 
@@ -276,11 +278,14 @@ fn negative_pass<S: Simd, const L: usize>(
         let correction = &draws.correction[start..start + logits.len()];
         for (group, logits) in logits.chunks_mut(LANES).enumerate() {
             let first = group * LANES;
-            for &next in draws.items.iter().skip(start + first + AHEAD).take(LANES) {
-                prefetch(items.vectors.padded_row(next as usize));
-            }
             let mut products = [zero; LANES];
-            for (product, &item) in products.iter_mut().zip(&ids[first..first + logits.len()]) {
+            let ahead = if L == 0 { AHEAD_WIDE } else { AHEAD };
+            for (k, (product, &item)) in
+                products.iter_mut().zip(&ids[first..first + logits.len()]).enumerate()
+            {
+                if let Some(&next) = draws.items.get(start + first + k + ahead) {
+                    prefetch(items.vectors.padded_row(next as usize));
+                }
                 let row = items.vectors.padded_row(item as usize);
                 *product = if L == 0 { partial_dot(simd, query, row) } else { register_dot(simd, &q, row) };
             }
