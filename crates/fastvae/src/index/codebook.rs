@@ -75,16 +75,27 @@ impl Codebook {
     pub fn scores(&self, query: &[f32], out: &mut [f32]) {
         #[inline(always)]
         fn body<S: Simd>(simd: S, query: &[f32], transposed: &Matrix, out: &mut [f32]) {
-            let stride = transposed.stride();
-            let rows = transposed.data();
-            for lane in (0..stride).step_by(LANES) {
-                // Two sums hide the latency of the multiply-add.
-                let mut sums = [f32x16::splat(simd, 0.0); 2];
-                for (d, &z) in query.iter().enumerate() {
-                    let row = f32x16::from_slice(simd, &rows[d * stride + lane..][..LANES]);
-                    sums[d & 1] = row.mul_add(f32x16::splat(simd, z), sums[d & 1]);
+            let (lines, _) = transposed.data().as_chunks::<LANES>();
+            let (out, _) = out.as_chunks_mut::<LANES>();
+            let n_lines = transposed.stride() / LANES;
+            let (fours, rest) = query.as_chunks::<4>();
+            for (line, out) in out.iter_mut().enumerate().take(n_lines) {
+                // Four sums hide the latency of the multiply-add; an array of them would go through memory.
+                let zero = f32x16::splat(simd, 0.0);
+                let (mut a, mut b, mut c, mut d) = (zero, zero, zero, zero);
+                for (rows, z) in lines.chunks_exact(4 * n_lines).zip(fours) {
+                    a = f32x16::load_array_ref(simd, &rows[line]).mul_add(f32x16::splat(simd, z[0]), a);
+                    b = f32x16::load_array_ref(simd, &rows[n_lines + line])
+                        .mul_add(f32x16::splat(simd, z[1]), b);
+                    c = f32x16::load_array_ref(simd, &rows[2 * n_lines + line])
+                        .mul_add(f32x16::splat(simd, z[2]), c);
+                    d = f32x16::load_array_ref(simd, &rows[3 * n_lines + line])
+                        .mul_add(f32x16::splat(simd, z[3]), d);
                 }
-                (sums[0] + sums[1]).store_slice(&mut out[lane..][..LANES]);
+                for (rows, z) in lines[4 * n_lines * fours.len()..].chunks_exact(n_lines).zip(rest) {
+                    a = f32x16::load_array_ref(simd, &rows[line]).mul_add(f32x16::splat(simd, *z), a);
+                }
+                ((a + b) + (c + d)).store_array(out);
             }
         }
         let query = &query[self.columns.clone()];

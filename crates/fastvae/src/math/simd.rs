@@ -91,13 +91,24 @@ pub fn ln<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
 /// Inner product of two slices of equal length.
 #[inline(always)]
 pub fn dot_in<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [f32x16::splat(simd, 0.0); 2];
-    let (mut a, mut b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    for (i, (x, y)) in (&mut a).zip(&mut b).enumerate() {
-        sums[i & 1] = f32x16::from_slice(simd, x).mul_add(f32x16::from_slice(simd, y), sums[i & 1]);
+    let (a_lines, a_rest) = a.as_chunks::<LANES>();
+    let (b_lines, b_rest) = b.as_chunks::<LANES>();
+    // Two named sums: an array of them indexed by the loop would go through memory.
+    let (mut even, mut odd) = (f32x16::splat(simd, 0.0), f32x16::splat(simd, 0.0));
+    let (a_pairs, a_last) = a_lines.as_chunks::<2>();
+    let (b_pairs, b_last) = b_lines.as_chunks::<2>();
+    for (x, y) in a_pairs.iter().zip(b_pairs) {
+        even = f32x16::load_array_ref(simd, &x[0]).mul_add(f32x16::load_array_ref(simd, &y[0]), even);
+        odd = f32x16::load_array_ref(simd, &x[1]).mul_add(f32x16::load_array_ref(simd, &y[1]), odd);
     }
-    let tail: f32 = a.remainder().iter().zip(b.remainder()).map(|(x, y)| x * y).sum();
-    (sums[0] + sums[1]).reduce_sum() + tail
+    if let ([x], [y]) = (a_last, b_last) {
+        even = f32x16::load_array_ref(simd, x).mul_add(f32x16::load_array_ref(simd, y), even);
+    }
+    let mut tail = 0.0;
+    for (x, y) in a_rest.iter().zip(b_rest) {
+        tail += x * y;
+    }
+    (even + odd).reduce_sum() + tail
 }
 
 /// `y += alpha * x` for slices of equal length.

@@ -11,11 +11,24 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Whether a draw that fell on this slot stays.
+    #[inline(always)]
+    pub(super) fn keeps(self, coin: u32) -> bool {
+        coin < self.keep
+    }
+
+    /// The slot that a draw goes to when it does not stay.
+    pub(super) fn other(self) -> u32 {
+        self.other
+    }
+
     /// The outcome of a draw that fell on this slot, numbered `own`.
     #[inline(always)]
     pub(super) fn choose(self, own: u32, coin: u32) -> u32 {
-        // Slots that are never left name themselves, so that a keep of 2^32 - 1 is exact.
-        if coin < self.keep { own } else { self.other }
+        // Slots that are never left name themselves, so that a keep of 2^32 - 1 is exact. Masks, since the coin is
+        // a surprise each time and a branch would be guessed wrong.
+        let stay = u32::from(self.keeps(coin)).wrapping_neg();
+        (own & stay) | (self.other & !stay)
     }
 }
 

@@ -55,19 +55,34 @@ struct Built {
 enum Members {
     Alike,
     Weighted {
-        /// One alias table for each cell, end to end; slots are numbered by their place in the lists.
-        slots: Vec<Slot>,
-        items: Vec<Member>,
+        /// One alias table for each cell, end to end.
+        table: Vec<Choice>,
         /// Whether the cells are small enough that one random word makes a draw.
         one_word: bool,
     },
 }
 
-/// An item and the ln of its weight, side by side so that a draw misses the cache once.
+/// A slot of an alias table with both its items, so that a draw misses the cache once.
+#[derive(Debug, Clone, Copy)]
+struct Choice {
+    slot: Slot,
+    /// Where a draw goes that does not stay, and where it stays.
+    members: [Member; 2],
+}
+
+/// An item and the ln of its weight.
 #[derive(Debug, Clone, Copy)]
 struct Member {
     item: ItemId,
     log_weight: f32,
+}
+
+impl Choice {
+    #[inline(always)]
+    fn member(&self, coin: u32) -> Member {
+        // The coin is a surprise each time: an index costs less than a branch guessed wrong.
+        self.members[usize::from(self.slot.keeps(coin))]
+    }
 }
 
 impl Midx {
@@ -143,7 +158,12 @@ fn weighted_members(index: &InvertedMultiIndex, log_weights: &[f32]) -> (Vec<f64
         .collect();
     let largest = lists.starts().windows(2).map(|pair| pair[1] - pair[0]).max();
     let one_word = largest <= Some(alias::ONE_WORD);
-    (log_masses, Members::Weighted { slots, items, one_word })
+    let table = slots
+        .into_iter()
+        .zip(&items)
+        .map(|(slot, &own)| Choice { slot, members: [items[slot.other() as usize], own] })
+        .collect();
+    (log_masses, Members::Weighted { table, one_word })
 }
 
 impl Proposal for Midx {
@@ -194,24 +214,24 @@ impl Proposal for Midx {
                     *correction = log_base[slot as usize];
                 }
             }
-            Members::Weighted { slots, items, one_word: true } => {
+            Members::Weighted { table, one_word: true } => {
                 words.resize(n, 0);
                 stream.fill(CHOICES, words);
                 for (((item, correction), &slot), &word) in draws.zip(words.iter()) {
                     let Span { start, len } = spans[slot as usize];
                     let (place, coin) = alias::place_and_coin(word, start, len);
-                    let member = items[slots[place as usize].choose(place, coin) as usize];
+                    let member = table[place as usize].member(coin);
                     *item = member.item;
                     *correction = log_base[slot as usize] + member.log_weight;
                 }
             }
-            Members::Weighted { slots, items, one_word: false } => {
+            Members::Weighted { table, one_word: false } => {
                 words.resize(2 * n, 0);
                 stream.fill(CHOICES, words);
                 for (((item, correction), &slot), words) in draws.zip(words.chunks_exact(2)) {
                     let Span { start, len } = spans[slot as usize];
                     let place = start + below(words[0], len);
-                    let member = items[slots[place as usize].choose(place, words[1]) as usize];
+                    let member = table[place as usize].member(words[1]);
                     *item = member.item;
                     *correction = log_base[slot as usize] + member.log_weight;
                 }

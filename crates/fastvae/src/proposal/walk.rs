@@ -75,12 +75,16 @@ pub(super) fn walk(weights: &[f32], targets: &[f64], picks: &mut [u32]) {
                 last = base + top;
                 // Prefix sums taken in halves need not grow at every step: the mask keeps draws off lanes of
                 // weight zero, and the top lane takes what rounding leaves over.
-                while t < targets.len() && targets[t] < end {
-                    let local = f32x16::splat(simd, (targets[t] - carry) as f32);
-                    let passed = sums.simd_gt(local).to_bitmask() & positive;
-                    picks[t] = base + (passed | (1 << top)).trailing_zeros();
-                    t += 1;
+                let mut stop = t;
+                while stop < targets.len() && targets[stop] < end {
+                    stop += 1;
                 }
+                for (target, pick) in targets[t..stop].iter().zip(&mut picks[t..stop]) {
+                    let local = f32x16::splat(simd, (target - carry) as f32);
+                    let passed = sums.simd_gt(local).to_bitmask() & positive;
+                    *pick = base + (passed | (1 << top)).trailing_zeros();
+                }
+                t = stop;
             }
             carry = end;
         }

@@ -3,6 +3,7 @@
 //! A run is a pure function of its configuration and data: the number of threads, and where it was interrupted
 //! and resumed, change nothing but its time.
 
+mod checkpoint;
 mod diagnostics;
 mod record;
 
