@@ -42,6 +42,11 @@ impl Rankings {
         let start = |row: usize| if row == 0 { 0 } else { self.ends[row - 1] };
         (0..self.ends.len()).map(move |row| (self.first + row, &self.best[start(row)..self.ends[row]]))
     }
+
+    /// Replaces every item by `name(item)`.
+    pub(crate) fn rename(&mut self, name: impl Fn(ItemId) -> ItemId) {
+        self.best.iter_mut().for_each(|scored| scored.item = name(scored.item));
+    }
 }
 
 /// Ranks the catalogue for users `0..n_users` and hands the `k` best items of each, in the order of users, to
