@@ -2,12 +2,14 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use indicatif::MultiProgress;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::time::uptime;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::prelude::*;
 
 /// How much is said on standard error.
@@ -45,13 +47,22 @@ pub fn start(verbosity: Verbosity) {
     let lines = tracing_subscriber::fmt::layer()
         .compact()
         .with_target(false)
-        .with_timer(uptime())
+        .with_timer(SinceStart(Instant::now()))
         .with_ansi(io::stderr().is_terminal())
         .with_writer(AboveBars);
     // A second call, from a test, changes nothing.
     let _ = tracing_subscriber::registry()
         .with(lines.with_filter(Targets::new().with_target("fastvae", level)))
         .try_init();
+}
+
+/// Seconds since the program started.
+struct SinceStart(Instant);
+
+impl FormatTime for SinceStart {
+    fn format_time(&self, line: &mut Writer<'_>) -> std::fmt::Result {
+        write!(line, "{:8.2}s", self.0.elapsed().as_secs_f64())
+    }
 }
 
 /// Standard error, with the bars out of the way while a line is written.

@@ -94,6 +94,11 @@ fn means(evaluation: &Evaluation) -> Map<String, Value> {
     evaluation.metrics.iter().map(|(metric, estimate)| (metric.to_string(), json!(estimate.mean))).collect()
 }
 
+/// Where two definitions are in use, which one the table means.
+const FOOTNOTE: &str = "\
+recall = hits / test items of the user; recall-min = hits / min(k, test items)
+";
+
 /// A table of `model`, with `popularity` beside it where it was measured.
 pub fn scores_table(model: &Evaluation, popularity: Option<&Evaluation>) -> String {
     let mut cut_offs: Vec<usize> = model.metrics.keys().map(|metric| metric.k).collect();
@@ -103,7 +108,7 @@ pub fn scores_table(model: &Evaluation, popularity: Option<&Evaluation>) -> Stri
     let mut header = vec![String::new()];
     header.extend(cut_offs.iter().map(|k| format!("@{k}")));
     if popularity.is_some() {
-        header.extend(cut_offs.iter().map(|k| format!("popularity @{k}")));
+        header.extend(cut_offs.iter().map(|k| format!("popular@{k}")));
     }
     let n_columns = header.len();
     table.set_header(header);
@@ -112,10 +117,7 @@ pub fn scores_table(model: &Evaluation, popularity: Option<&Evaluation>) -> Stri
         if !cut_offs.iter().any(|k| model.metrics.contains_key(&metric(k))) {
             continue;
         }
-        let mut row = vec![match measure.remark() {
-            "" => measure.name().to_string(),
-            remark => format!("{} ({remark})", measure.name()),
-        }];
+        let mut row = vec![measure.name().to_string()];
         row.extend(cut_offs.iter().map(|k| match model.metrics.get(&metric(k)) {
             None => String::new(),
             Some(estimate) => match estimate.standard_error {
@@ -132,5 +134,7 @@ pub fn scores_table(model: &Evaluation, popularity: Option<&Evaluation>) -> Stri
         }
         table.add_row(row);
     }
-    display::text(table, 1..n_columns)
+    let mut text = display::text(table, 1..n_columns);
+    text.push_str(FOOTNOTE);
+    text
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use fastvae::Config;
-use fastvae::data::{GenerateOptions, Generator, Interactions, Split, Statistics, UserId};
+use fastvae::data::{GenerateOptions, Generator, Interactions, ItemId, Split, Statistics, UserId};
 use fastvae::eval::{Measure, Metric};
 use fastvae::model_file::{Description, Model};
 use fastvae::recommend::Request;
@@ -22,7 +22,7 @@ use crate::output::{check_writable, print, print_json};
 use crate::scores::Scores;
 
 /// Titles shown of a history, and of a list of recommendations.
-const SHOWN: usize = 6;
+const SHOWN: usize = 8;
 
 /// Try it without data: generate a catalogue, train, evaluate, recommend
 #[derive(Debug, Args)]
@@ -41,7 +41,7 @@ pub struct Demo {
     items: usize,
 
     /// Number of interactions
-    #[arg(long, value_name = "N", default_value_t = 180_000)]
+    #[arg(long, value_name = "N", default_value_t = 240_000)]
     interactions: usize,
 
     /// Number of genres
@@ -224,28 +224,31 @@ impl Demo {
     }
 }
 
-/// Three users with clear and different tastes.
+/// Three users whose tastes are easy to see: one who likes a single genre, and two who like a pair of them.
 fn examples(generator: &Generator, train: &Interactions) -> Vec<UserId> {
     const CANDIDATES: usize = 2_000;
-    let mut candidates: Vec<(f64, usize, UserId)> = (0..train.n_users().min(CANDIDATES))
-        .filter_map(|user| {
+    let mut chosen: Vec<UserId> = Vec::new();
+    let mut shown: Vec<usize> = Vec::new();
+    for n_genres in [1, 2, 2] {
+        let clear = (0..train.n_users().min(CANDIDATES)).filter_map(|user| {
             let items = train.row(user).items;
-            let (genre, n) = *genres(generator, items).first()?;
-            (items.len() >= SHOWN).then_some((n as f64 / items.len() as f64, genre, user as UserId))
-        })
-        .collect();
-    candidates.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
-    let mut chosen: Vec<(usize, UserId)> = Vec::new();
-    for (_, genre, user) in candidates {
-        if chosen.len() < 3 && chosen.iter().all(|(other, _)| *other != genre) {
-            chosen.push((genre, user));
+            let genres = genres(generator, items);
+            let liked = genres.get(..n_genres).filter(|_| items.len() >= 2 * SHOWN)?;
+            // The least share among the liked genres: high where they are liked alike and little else is.
+            let share = liked.last()?.1 as f64 / items.len() as f64;
+            let fresh = liked.iter().all(|(genre, _)| !shown.contains(genre));
+            fresh.then(|| (share, user as UserId, liked.iter().map(|(genre, _)| *genre).collect::<Vec<_>>()))
+        });
+        if let Some((_, user, genres)) = clear.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))) {
+            chosen.push(user);
+            shown.extend(genres);
         }
     }
-    chosen.into_iter().map(|(_, user)| user).collect()
+    chosen
 }
 
 /// The genres of some items with their numbers, the most frequent first.
-fn genres(generator: &Generator, items: &[u32]) -> Vec<(usize, usize)> {
+fn genres(generator: &Generator, items: &[ItemId]) -> Vec<(usize, usize)> {
     let mut counts = vec![0; generator.options().genres];
     items.iter().for_each(|&item| counts[generator.genre(item)] += 1);
     let mut genres: Vec<(usize, usize)> = counts.into_iter().enumerate().filter(|(_, n)| *n > 0).collect();
@@ -253,11 +256,13 @@ fn genres(generator: &Generator, items: &[u32]) -> Vec<(usize, usize)> {
     genres
 }
 
-/// The most frequent genre by name, as titles show it.
-fn tastes(generator: &Generator, items: &[u32]) -> String {
-    let Some(&(genre, _)) = genres(generator, items).first() else { return String::new() };
-    let title = items.iter().find(|&&item| generator.genre(item) == genre).map(|&item| generator.title(item));
-    title
-        .and_then(|title| Some(title.rsplit_once('(')?.1.trim_end_matches(')').to_string()))
-        .unwrap_or_default()
+/// The genres that make up a quarter of the items each, as their titles name them.
+fn tastes(generator: &Generator, items: &[ItemId]) -> String {
+    let names = genres(generator, items).into_iter().filter(|(_, n)| 4 * n >= items.len()).filter_map(
+        |(genre, _)| {
+            let title = generator.title(*items.iter().find(|&&item| generator.genre(item) == genre)?);
+            Some(title.rsplit_once('(')?.1.trim_end_matches(')').to_string())
+        },
+    );
+    names.collect::<Vec<_>>().join(" and ")
 }

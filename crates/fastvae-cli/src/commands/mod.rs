@@ -26,10 +26,10 @@ use crate::logging::Verbosity;
     max_term_width = 100,
     after_help = "\
 Try first:
-  fastvae demo                                    no data needed: trains in seconds and shows recommendations
-  fastvae inspect ratings.csv                     what a file of interactions holds
-  fastvae train ratings.csv -o model.fastvae      train and evaluate with good defaults
-  fastvae recommend model.fastvae --history 17,42 what to show somebody who liked these items
+  fastvae demo                                 needs no data, takes seconds
+  fastvae inspect ratings.csv                  what a file of interactions holds
+  fastvae train ratings.csv -o m.fastvae       train and evaluate, good defaults
+  fastvae recommend m.fastvae --history 17,42  what to show who liked these
 
 `fastvae COMMAND --help` explains each command, with examples."
 )]

@@ -155,7 +155,7 @@ impl Report {
             summary.add_row([
                 "evaluation",
                 &format!(
-                    "{} users in {} ({} CPU); recall = hits / test items of the user",
+                    "{} users in {} ({} CPU)",
                     thousands(scores.model.n_users),
                     seconds(scores.seconds),
                     seconds(scores.cpu_seconds)
