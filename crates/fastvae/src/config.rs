@@ -243,7 +243,7 @@ impl Default for Config {
         Self {
             model: ModelKind::FastVae,
             hidden: 1000,
-            latent: 200,
+            latent: 256,
             activation: Activation::Relu,
             dropout: 0.5,
             latent_samples: 1,
@@ -263,7 +263,7 @@ impl Default for Config {
             weight_decay_mode: WeightDecayMode::Coupled,
             clip: None,
             batch: 512,
-            epochs: 80,
+            epochs: 100,
             patience: 4,
             validate_every: 5,
             validation_users: 1000,

@@ -23,3 +23,5 @@ pub mod recommend;
 
 pub use config::Config;
 pub use error::{Error, Result};
+pub use model_file::Model;
+pub use train::{Training, train};

@@ -2,8 +2,10 @@
 //! specification, and any other repeats its verbs and passes the same contract tests.
 
 mod cpu;
+mod phases;
 
 pub use cpu::{CpuBackend, MomentTables};
+pub use phases::{Phase, PhaseTimes};
 
 use crate::data::UserId;
 use crate::error::Result;

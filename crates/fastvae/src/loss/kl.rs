@@ -36,22 +36,23 @@ impl KlWeight {
 }
 
 /// The divergence of one user; adds `weight` times its gradient to the gradients of mean and log-variance.
+/// `deviation` is exp(log_variance / 2).
 ///
 /// KL = -1/2 sum(1 + logvar - mu^2 - exp(logvar)).
 pub fn kl(
     mean: &[f32],
     log_variance: &[f32],
+    deviation: &[f32],
     weight: f32,
     d_mean: &mut [f32],
     d_log_variance: &mut [f32],
 ) -> f64 {
     let mut sum = 0.0;
-    for ((&mu, &lv), (d_mu, d_lv)) in mean.iter().zip(log_variance).zip(d_mean.iter_mut().zip(d_log_variance))
-    {
-        let variance = lv.min(60.0).exp();
+    for d in 0..mean.len() {
+        let (mu, lv, variance) = (mean[d], log_variance[d], deviation[d] * deviation[d]);
         sum += f64::from(1.0 + lv - mu * mu - variance);
-        *d_mu += weight * mu;
-        *d_lv += weight * 0.5 * (variance - 1.0);
+        d_mean[d] += weight * mu;
+        d_log_variance[d] += weight * 0.5 * (variance - 1.0);
     }
     -0.5 * sum
 }
@@ -64,8 +65,9 @@ mod tests {
     fn gradients_pass_finite_differences() {
         let (mean, log_variance) = ([0.3f32, -1.2, 0.0], [0.1f32, -2.0, 1.5]);
         let (mut d_mean, mut d_lv) = ([0.0; 3], [0.0; 3]);
-        kl(&mean, &log_variance, 1.0, &mut d_mean, &mut d_lv);
-        let value = |m: &[f32], l: &[f32]| kl(m, l, 0.0, &mut [0.0; 3], &mut [0.0; 3]);
+        let deviation = |l: &[f32]| l.iter().map(|v| (v / 2.0).exp()).collect::<Vec<_>>();
+        kl(&mean, &log_variance, &deviation(&log_variance), 1.0, &mut d_mean, &mut d_lv);
+        let value = |m: &[f32], l: &[f32]| kl(m, l, &deviation(l), 0.0, &mut [0.0; 3], &mut [0.0; 3]);
         let h = 1e-2;
         for i in 0..3 {
             let (mut up, mut down) = (mean, mean);
@@ -81,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_standard_normal_has_no_divergence() {
-        assert_eq!(kl(&[0.0; 4], &[0.0; 4], 1.0, &mut [0.0; 4], &mut [0.0; 4]), 0.0);
+        assert_eq!(kl(&[0.0; 4], &[0.0; 4], &[1.0; 4], 1.0, &mut [0.0; 4], &mut [0.0; 4]), 0.0);
     }
 
     #[test]

@@ -20,8 +20,8 @@ use crate::proposal::{Draws, ItemTable};
 
 /// Rows asked for ahead of their use.
 const AHEAD: usize = 16;
-/// Negatives scored together: their rows stay in the first-level cache for the weighted sum.
-const CHUNK: usize = 64;
+/// Negatives scored together: few enough for their rows to stay in the first-level cache for the weighted sum.
+const CHUNK: usize = 32;
 
 /// The items of one user that the loss should rank high.
 #[derive(Debug, Clone, Copy)]
@@ -208,6 +208,46 @@ fn register_dot<S: Simd, const L: usize>(simd: S, query: &[f32x16<S>; L], row: &
     sum
 }
 
+/// `sum += weights[k] * vectors[ids[k]]`, a few columns at a time so that their sums stay in registers.
+#[inline(always)]
+fn add_rows<S: Simd>(simd: S, items: ItemTable<'_>, ids: &[ItemId], weights: &[f32], sum: &mut [f32]) {
+    let mut column = 0;
+    while column < sum.len() {
+        column += match sum.len() - column {
+            128.. => add_columns::<S, 8>(simd, items, ids, weights, column, sum),
+            64..128 => add_columns::<S, 4>(simd, items, ids, weights, column, sum),
+            _ => add_columns::<S, 1>(simd, items, ids, weights, column, sum),
+        };
+    }
+}
+
+/// `L` vectors of columns of [`add_rows`]; returns how many columns that is.
+#[inline(always)]
+fn add_columns<S: Simd, const L: usize>(
+    simd: S,
+    items: ItemTable<'_>,
+    ids: &[ItemId],
+    weights: &[f32],
+    column: usize,
+    sum: &mut [f32],
+) -> usize {
+    let mut sums = [f32x16::splat(simd, 0.0); L];
+    for (l, s) in sums.iter_mut().enumerate() {
+        *s = f32x16::from_slice(simd, &sum[column + l * LANES..][..LANES]);
+    }
+    for (&item, &weight) in ids.iter().zip(weights) {
+        let row = &items.vectors.padded_row(item as usize)[column..column + L * LANES];
+        let w = f32x16::splat(simd, weight);
+        for (l, s) in sums.iter_mut().enumerate() {
+            *s = f32x16::from_slice(simd, &row[l * LANES..][..LANES]).mul_add(w, *s);
+        }
+    }
+    for (l, s) in sums.iter().enumerate() {
+        s.store_slice(&mut sum[column + l * LANES..][..LANES]);
+    }
+    L * LANES
+}
+
 /// Fills `logits` with the corrected logits of the negatives and `mean` with their softmax-weighted mean
 /// vector; returns their log-sum-exp. Streaming: the sum is rescaled when a larger logit appears.
 ///
@@ -253,7 +293,9 @@ fn negative_pass<S: Simd, const L: usize>(
         if chunk_largest > largest {
             let scale = (largest - chunk_largest).exp();
             total *= scale;
-            sum_vector.iter_mut().for_each(|s| *s = *s * scale);
+            for sum in &mut sum_vector {
+                *sum = *sum * scale;
+            }
             if L == 0 {
                 mean.iter_mut().for_each(|m| *m *= scale);
             }
@@ -270,17 +312,16 @@ fn negative_pass<S: Simd, const L: usize>(
             weights[logits.len()..].fill(0.0);
         }
         total += weights[..logits.len().next_multiple_of(LANES)].iter().sum::<f32>();
+        if L == 0 {
+            add_rows(simd, items, ids, &weights, mean);
+            continue;
+        }
         for (&item, &weight) in ids.iter().zip(&weights) {
-            let row = items.vectors.padded_row(item as usize);
-            if L == 0 {
-                axpy_in(simd, weight, row, mean);
-            } else {
-                let row = &row[..L * LANES];
-                for l in 0..L {
-                    let w = f32x16::splat(simd, weight);
-                    sum_vector[l] =
-                        f32x16::from_slice(simd, &row[l * LANES..][..LANES]).mul_add(w, sum_vector[l]);
-                }
+            let row = &items.vectors.padded_row(item as usize)[..L * LANES];
+            let w = f32x16::splat(simd, weight);
+            for l in 0..L {
+                sum_vector[l] =
+                    f32x16::from_slice(simd, &row[l * LANES..][..LANES]).mul_add(w, sum_vector[l]);
             }
         }
     }

@@ -124,30 +124,23 @@ pub fn axpy_in<S: Simd>(simd: S, alpha: f32, x: &[f32], y: &mut [f32]) {
     }
 }
 
+/// Pairwise sums: those of `a` in the lower half of the lanes, those of `b` in the upper half.
+// A function, not a closure: a closure would lose the target features of the dispatched body.
+#[inline(always)]
+fn pair_sums<S: Simd>(a: f32x16<S>, b: f32x16<S>) -> f32x16<S> {
+    a.unzip_low(b) + a.unzip_high(b)
+}
+
 /// The sum of the lanes of each of 16 vectors: lane i of the result is the sum of `vectors[i]`.
 ///
 /// A tree of pairwise sums: three operations a vector, where a sum of its own would take eight.
 #[inline(always)]
-pub fn lane_sums<S: Simd>(vectors: [f32x16<S>; LANES]) -> f32x16<S> {
-    let pair = |a: f32x16<S>, b: f32x16<S>| a.unzip_low(b) + a.unzip_high(b);
-    let v = vectors;
-    let eight = [
-        pair(v[0], v[1]),
-        pair(v[2], v[3]),
-        pair(v[4], v[5]),
-        pair(v[6], v[7]),
-        pair(v[8], v[9]),
-        pair(v[10], v[11]),
-        pair(v[12], v[13]),
-        pair(v[14], v[15]),
-    ];
-    let four = [
-        pair(eight[0], eight[1]),
-        pair(eight[2], eight[3]),
-        pair(eight[4], eight[5]),
-        pair(eight[6], eight[7]),
-    ];
-    pair(pair(four[0], four[1]), pair(four[2], four[3]))
+pub fn lane_sums<S: Simd>(v: [f32x16<S>; LANES]) -> f32x16<S> {
+    let a = pair_sums(pair_sums(v[0], v[1]), pair_sums(v[2], v[3]));
+    let b = pair_sums(pair_sums(v[4], v[5]), pair_sums(v[6], v[7]));
+    let c = pair_sums(pair_sums(v[8], v[9]), pair_sums(v[10], v[11]));
+    let d = pair_sums(pair_sums(v[12], v[13]), pair_sums(v[14], v[15]));
+    pair_sums(pair_sums(a, b), pair_sums(c, d))
 }
 
 /// Inner product of two slices of equal length.

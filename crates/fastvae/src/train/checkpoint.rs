@@ -50,6 +50,7 @@ impl Training {
         let json = |value: serde_json::Result<String>| value.expect("plain structs always become JSON");
         let state = self.backend.proposal().map(|proposal| proposal.state()).unwrap_or_default();
         let mut writer = TensorWriter::new();
+        writer.metadata("kind", "checkpoint");
         writer.metadata("format", FORMAT);
         writer.metadata("config", json(serde_json::to_string(&self.config)));
         writer.metadata("progress", json(serde_json::to_string(&self.progress)));

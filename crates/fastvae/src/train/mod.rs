@@ -16,11 +16,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, CpuBackend, StepContext, StepReport};
 use crate::config::Config;
-use crate::data::{Interactions, UserId, hold_out};
+use crate::data::{Interactions, Statistics, UserId, hold_out};
 use crate::error::{Error, Result};
 use crate::eval::{Measure, Metric, evaluate};
+use crate::index::{IndexSettings, InvertedMultiIndex};
 use crate::math::{Purpose, Stream};
 use crate::model::Parameters;
+use crate::model_file::{Description, Model};
 use crate::resources;
 
 /// What early stopping watches.
@@ -41,6 +43,20 @@ pub struct Training {
     progress: Progress,
     /// The parameters of the best validation, where there is one.
     best: Option<Parameters>,
+}
+
+/// Trains a model on `data` from start to end; `observer` is told of every step and epoch and may stop the run.
+///
+/// # Errors
+/// What [`Training::new`] and [`Training::run`] report.
+pub fn train(
+    data: Interactions,
+    config: &Config,
+    mut observer: impl FnMut(Event<'_>) -> Control,
+) -> Result<Model> {
+    let mut run = Training::new(config, data)?;
+    run.run(|_, event| Ok(observer(event)))?;
+    run.into_model()
 }
 
 /// How [`Training::run`] ended.
@@ -170,6 +186,33 @@ impl Training {
     /// The parameters of the best validation, or without one those of now.
     pub fn parameters(&self) -> &Parameters {
         self.best.as_ref().unwrap_or_else(|| self.backend.parameters())
+    }
+
+    /// Ends the run and makes a model of its [`Training::parameters`], with an index over its item vectors.
+    ///
+    /// # Errors
+    /// What [`Model::new`] and the index report.
+    pub fn into_model(self) -> Result<Model> {
+        let Self { config, train, backend, pool, progress, best, .. } = self;
+        let mut description = Description::new(config.clone());
+        let json =
+            |value: serde_json::Result<serde_json::Value>| value.expect("plain structs always become JSON");
+        description.statistics = Some(json(serde_json::to_value(Statistics::of(&train))));
+        description.epochs =
+            progress.records.iter().map(|record| json(serde_json::to_value(record))).collect();
+        let parameters = best.unwrap_or_else(|| backend.into_parameters());
+        let settings = IndexSettings::from(&config);
+        let index = (settings.n_codewords <= train.n_items()).then(|| {
+            let vectors = parameters.items.view();
+            pool.install(|| {
+                InvertedMultiIndex::build(vectors, settings, None, config.seed, config.epochs as u32)
+            })
+        });
+        let model = Model::new(parameters, train.item_ids().clone(), train.item_counts(), description)?;
+        match index {
+            Some(index) => model.with_index(index?),
+            None => Ok(model),
+        }
     }
 
     /// Whether nothing is left to do.

@@ -1,17 +1,21 @@
 //! What a step does for a block of users: encode, draw, loss, and the gradients up to the hidden layer.
 
+use std::time::Instant;
+
 use crate::backend::cpu::rows::{BucketLayout, Buckets};
-use crate::backend::{StepContext, StepReport};
+use crate::backend::{Phase, PhaseTimes, StepContext, StepReport};
 use crate::config::{Config, Estimator, ProposalKind};
 use crate::data::{Interactions, ItemId, UserId};
 use crate::loss::{KlWeight, Positives, SampledSoftmax, kl};
-use crate::math::dense::{Operand, product};
-use crate::math::{Matrix, MatrixView, Purpose, Stream, simd};
+use crate::math::{Matrix, Purpose, Stream, simd};
 use crate::model::{Parameters, bag, input_weights};
 use crate::proposal::{Draws, Proposal, Scratch};
 
 /// Users per block: the unit of parallel work, large enough for the dense products.
 pub(super) const BLOCK: usize = 32;
+
+/// Log-variances are cut here: their exponentials stay finite.
+const MAX_LOG_VARIANCE: f32 = 60.0;
 
 /// What every block reads.
 pub(super) struct Shared<'a> {
@@ -41,7 +45,7 @@ pub(super) struct BlockRows<'a> {
     /// Position of the first user in the batch.
     pub first: usize,
     pub hidden: &'a mut [f32],
-    pub hidden_gradient: &'a mut [f32],
+    pub head: &'a mut [f32],
     pub head_gradient: &'a mut [f32],
     pub queries: &'a mut [f32],
     pub query_gradient: &'a mut [f32],
@@ -55,8 +59,10 @@ pub(super) struct UserBlock {
     /// Gradient entries of the item vectors; sources are queries.
     pub targets: Buckets,
     pub report: StepReport,
-    head: Matrix,
+    pub times: PhaseTimes,
     noise: Matrix,
+    /// Standard deviations of one user's latent distribution.
+    deviation: Vec<f32>,
     kept_items: Vec<ItemId>,
     kept_weights: Vec<f32>,
     input_weights: Vec<f32>,
@@ -74,8 +80,9 @@ impl UserBlock {
             inputs: Buckets::default(),
             targets: Buckets::default(),
             report: StepReport::default(),
-            head: Matrix::zeros(BLOCK, 2 * config.latent),
+            times: PhaseTimes::default(),
             noise: Matrix::zeros(BLOCK * config.latent_samples, config.latent),
+            deviation: Vec::new(),
             kept_items: Vec::new(),
             kept_weights: Vec::new(),
             input_weights: Vec::new(),
@@ -88,59 +95,50 @@ impl UserBlock {
         }
     }
 
-    /// From histories to queries: dropout, hidden layer, mean and log-variance, latent draws.
+    /// From histories to the hidden layer: dropout and the embedding bag.
     pub fn encode(&mut self, shared: &Shared<'_>, rows: &mut BlockRows<'_>) {
+        let mut lap = Instant::now();
         let Shared { config, parameters, .. } = shared;
-        let (hidden_stride, latent) = (parameters.encoder.stride(), config.latent);
+        let stride = parameters.encoder.stride();
         self.report = StepReport::default();
         self.inputs.clear(shared.encoder_layout);
         self.targets.clear(shared.item_layout);
         for (r, &user) in rows.users.iter().enumerate() {
             self.drop_inputs(shared, user);
-            self.inputs.extend(
-                shared.encoder_layout,
-                &self.kept_items,
-                &self.kept_weights,
-                1.0,
-                (rows.first + r) as u32,
-            );
-            let state = &mut rows.hidden[r * hidden_stride..][..hidden_stride];
+            let row = (rows.first + r) as u32;
+            self.inputs.extend(shared.encoder_layout, &self.kept_items, &self.kept_weights, 1.0, row);
+            let state = &mut rows.hidden[r * stride..][..stride];
             state.copy_from_slice(parameters.hidden_bias.row(0));
             bag(parameters.encoder.view(), &self.kept_items, &self.kept_weights, state);
             config.activation.apply(state);
         }
-        for r in 0..rows.users.len() {
-            self.head.row_mut(r).copy_from_slice(parameters.head_bias.row(0));
-        }
-        let hidden = batch_view(rows.hidden, rows.users.len(), config.hidden, hidden_stride);
-        let head_stride = self.head.stride();
-        product(
-            self.head.data_mut(),
-            head_stride,
-            true,
-            Operand::Plain(hidden),
-            Operand::Plain(parameters.head.view()),
-        );
-        let query_stride = parameters.items.stride();
+        self.times.lap(Phase::Encode, &mut lap);
+    }
+
+    /// From mean and log-variance to queries: the latent draws.
+    pub fn draw_latent(&mut self, shared: &Shared<'_>, rows: &mut BlockRows<'_>) {
+        let mut lap = Instant::now();
+        let Shared { config, parameters, .. } = shared;
+        let (latent, query_stride) = (config.latent, parameters.items.stride());
+        let head_stride = parameters.head.stride();
         for (r, &user) in rows.users.iter().enumerate() {
-            let (mean, log_variance) = self.head.row(r)[..2 * latent].split_at(latent);
+            let (mean, log_variance) = rows.head[r * head_stride..][..2 * latent].split_at(latent);
+            self.deviation.clear();
+            self.deviation.extend(log_variance.iter().map(|lv| 0.5 * lv.min(MAX_LOG_VARIANCE)));
+            simd::exp_shifted(&mut self.deviation, 0.0);
             for s in 0..config.latent_samples {
                 let at = r * config.latent_samples + s;
                 let noise = &mut self.noise.row_mut(at)[..latent];
-                let stream = Stream::with_part(
-                    config.seed,
-                    Purpose::Latent,
-                    s as u16,
-                    shared.context.epoch as u32,
-                    user,
-                );
+                let epoch = shared.context.epoch as u32;
+                let stream = Stream::with_part(config.seed, Purpose::Latent, s as u16, epoch, user);
                 simd::fill_normals(&stream, noise);
                 let query = &mut rows.queries[at * query_stride..][..latent];
                 for (d, z) in query.iter_mut().enumerate() {
-                    *z = mean[d] + noise[d] * (0.5 * log_variance[d].min(60.0)).exp();
+                    *z = mean[d] + noise[d] * self.deviation[d];
                 }
             }
         }
+        self.times.lap(Phase::Dense, &mut lap);
     }
 
     /// The user's items that survive dropout, with their input weights scaled up for the dropped ones.
@@ -175,6 +173,7 @@ impl UserBlock {
         let (stride, samples) = (parameters.items.stride(), config.latent_samples);
         let items = parameters.item_table();
         let share = 1.0 / samples as f32;
+        let mut lap = Instant::now();
         let estimator = match proposal.kind() {
             ProposalKind::Dns => Estimator::Sampled,
             _ => config.estimator,
@@ -195,6 +194,7 @@ impl UserBlock {
                     self.draws.exclude(|item| self.marks.contains(item));
                 }
                 proposal.correction(history.items, query, items, &mut self.scratch, &mut self.correction);
+                self.times.lap(Phase::Draw, &mut lap);
                 let positives = Positives {
                     items: history.items,
                     weights: history.weights,
@@ -204,6 +204,7 @@ impl UserBlock {
                 let loss = self.softmax.run(estimator, padded, items, positives, &self.draws, gradient);
                 self.report.likelihood_loss += loss * f64::from(share);
                 gradient.iter_mut().for_each(|g| *g *= share);
+                self.times.lap(Phase::Softmax, &mut lap);
                 let row = (rows.first * samples + at) as u32;
                 self.targets.extend(shared.item_layout, history.items, &self.softmax.positives, share, row);
                 self.targets.extend(
@@ -213,6 +214,7 @@ impl UserBlock {
                     share,
                     row,
                 );
+                self.times.lap(Phase::Group, &mut lap);
             }
             self.marks.clear(history.items);
         }
@@ -234,40 +236,36 @@ impl UserBlock {
         }
     }
 
-    /// From query gradients back to the hidden layer, with the KL divergence added.
-    pub fn backward(&mut self, shared: &Shared<'_>, rows: &mut BlockRows<'_>) {
+    /// From query gradients back to mean and log-variance, with the KL divergence added.
+    pub fn head_gradient(&mut self, shared: &Shared<'_>, rows: &mut BlockRows<'_>) {
+        let mut lap = Instant::now();
         let Shared { config, parameters, .. } = shared;
-        let (latent, samples, query_stride) =
-            (config.latent, config.latent_samples, parameters.items.stride());
-        let head_stride = self.head.stride();
+        let (latent, samples) = (config.latent, config.latent_samples);
+        let (query_stride, head_stride) = (parameters.items.stride(), parameters.head.stride());
         let anneal = shared.anneal();
         for (r, &user) in rows.users.iter().enumerate() {
-            let (mean, log_variance) = self.head.row(r)[..2 * latent].split_at(latent);
+            let (mean, log_variance) = rows.head[r * head_stride..][..2 * latent].split_at(latent);
+            self.deviation.clear();
+            self.deviation.extend(log_variance.iter().map(|lv| 0.5 * lv.min(MAX_LOG_VARIANCE)));
+            simd::exp_shifted(&mut self.deviation, 0.0);
             let gradient = &mut rows.head_gradient[r * head_stride..][..2 * latent];
             gradient.fill(0.0);
             let (d_mean, d_log_variance) = gradient.split_at_mut(latent);
             for s in 0..samples {
                 let at = r * samples + s;
-                let (query_gradient, noise) =
-                    (&rows.query_gradient[at * query_stride..][..latent], self.noise.row(at));
+                let query_gradient = &rows.query_gradient[at * query_stride..][..latent];
+                let noise = self.noise.row(at);
                 for d in 0..latent {
                     d_mean[d] += query_gradient[d];
-                    d_log_variance[d] +=
-                        query_gradient[d] * noise[d] * 0.5 * (0.5 * log_variance[d].min(60.0)).exp();
+                    d_log_variance[d] += query_gradient[d] * noise[d] * 0.5 * self.deviation[d];
                 }
             }
             let weight = shared.kl_weight.of(shared.train.row(user as usize).items.len()) * anneal;
-            let divergence = kl(mean, log_variance, weight, d_mean, d_log_variance);
+            let divergence = kl(mean, log_variance, &self.deviation, weight, d_mean, d_log_variance);
             self.report.kl += divergence;
             self.report.weighted_kl += divergence * f64::from(weight);
         }
-        let hidden_stride = parameters.encoder.stride();
-        let n = rows.users.len();
-        let head_gradient = batch_view(rows.head_gradient, n, 2 * latent, head_stride);
-        let (out, head) = (&mut *rows.hidden_gradient, Operand::Transposed(parameters.head.view()));
-        product(out, hidden_stride, false, Operand::Plain(head_gradient), head);
-        let used = n * hidden_stride;
-        config.activation.backward(&rows.hidden[..used], &mut rows.hidden_gradient[..used]);
+        self.times.lap(Phase::Backward, &mut lap);
     }
 }
 
@@ -295,9 +293,4 @@ impl ItemMarks {
     fn contains(&self, item: ItemId) -> bool {
         self.words[item as usize / 64] >> (item % 64) & 1 == 1
     }
-}
-
-/// A view of `n` padded rows.
-fn batch_view(data: &[f32], n: usize, cols: usize, stride: usize) -> MatrixView<'_> {
-    MatrixView::padded(&data[..n * stride], n, cols, stride)
 }

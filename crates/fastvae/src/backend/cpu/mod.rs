@@ -6,24 +6,23 @@
 //! bit-identical at any number of threads.
 
 mod block;
+mod dense_layers;
 mod full_softmax;
 mod rows;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use fearless_simd::dispatch;
 use rayon::prelude::*;
 
-use crate::backend::{Backend, StepContext, StepReport};
+use crate::backend::{Backend, Phase, PhaseTimes, StepContext, StepReport};
 use crate::config::{Config, ModelKind};
 use crate::data::{Interactions, UserId};
 use crate::error::Result;
 use crate::loss::KlWeight;
-use crate::math::dense::{Operand, product};
-use crate::math::simd::level;
-use crate::math::{Matrix, MatrixView};
+use crate::math::Matrix;
 use crate::model::Parameters;
 use crate::optim::{Moments, Update};
 use crate::proposal::{self, Proposal};
@@ -31,9 +30,6 @@ use crate::proposal::{self, Proposal};
 use block::{BLOCK, BlockRows, Shared, UserBlock};
 use full_softmax::{FullSoftmax, TILE_SHIFT};
 use rows::{BiasColumn, BucketLayout, Buckets, RowTable, update_rows};
-
-/// Rows of the dense layer updated by one task.
-const HEAD_ROWS: usize = 32;
 
 /// The optimiser's moments of every table.
 #[derive(Debug, Clone)]
@@ -73,6 +69,8 @@ impl MomentTables {
 struct BatchBuffers {
     hidden: Matrix,
     hidden_gradient: Matrix,
+    /// Mean and log-variance.
+    head: Matrix,
     head_gradient: Matrix,
     queries: Matrix,
     query_gradient: Matrix,
@@ -92,6 +90,8 @@ pub struct CpuBackend {
     item_layout: BucketLayout,
     blocks: Vec<UserBlock>,
     buffers: BatchBuffers,
+    /// Of the tasks that are not a block's.
+    times: PhaseTimes,
 }
 
 impl CpuBackend {
@@ -122,10 +122,12 @@ impl CpuBackend {
             buffers: BatchBuffers {
                 hidden: Matrix::zeros(batch, config.hidden),
                 hidden_gradient: Matrix::zeros(batch, config.hidden),
+                head: Matrix::zeros(batch, 2 * config.latent),
                 head_gradient: Matrix::zeros(batch, 2 * config.latent),
                 queries: Matrix::zeros(queries, config.latent),
                 query_gradient: Matrix::zeros(queries, config.latent),
             },
+            times: PhaseTimes::default(),
             config: config.clone(),
             train,
         })
@@ -139,6 +141,19 @@ impl CpuBackend {
     /// The weight of the KL divergence in use.
     pub fn kl_weight(&self) -> KlWeight {
         self.kl_weight
+    }
+
+    /// Time of each phase since the start, summed over threads. With several threads, the dense layers and the
+    /// updates count from their start to their end, waiting included.
+    pub fn phase_times(&self) -> PhaseTimes {
+        let mut sum = self.times;
+        self.blocks.iter().for_each(|block| sum.add(&block.times));
+        sum
+    }
+
+    /// The parameters, without the rest.
+    pub fn into_parameters(self) -> Parameters {
+        self.parameters
     }
 
     /// The optimiser's moments.
@@ -169,8 +184,7 @@ impl CpuBackend {
             encoder_layout: self.encoder_layout,
             item_layout: self.item_layout,
         };
-        let BatchBuffers { hidden, hidden_gradient, head_gradient, queries, query_gradient } =
-            &mut self.buffers;
+        let BatchBuffers { hidden, head, head_gradient, queries, query_gradient, .. } = &mut self.buffers;
         let hidden_rows = BLOCK * hidden.stride();
         let head_rows = BLOCK * head_gradient.stride();
         let query_rows = BLOCK * self.config.latent_samples * queries.stride();
@@ -178,40 +192,50 @@ impl CpuBackend {
             .par_iter_mut()
             .zip(users.par_chunks(BLOCK))
             .zip(hidden.data_mut().par_chunks_mut(hidden_rows))
-            .zip(hidden_gradient.data_mut().par_chunks_mut(hidden_rows))
+            .zip(head.data_mut().par_chunks_mut(head_rows))
             .zip(head_gradient.data_mut().par_chunks_mut(head_rows))
             .zip(queries.data_mut().par_chunks_mut(query_rows))
             .zip(query_gradient.data_mut().par_chunks_mut(query_rows))
             .enumerate()
             .for_each(
-                |(
-                    b,
-                    ((((((block, users), hidden), hidden_gradient), head_gradient), queries), query_gradient),
-                )| {
+                |(b, ((((((block, users), hidden), head), head_gradient), queries), query_gradient))| {
                     let first = b * BLOCK;
-                    let mut rows = BlockRows {
-                        users,
-                        first,
-                        hidden,
-                        hidden_gradient,
-                        head_gradient,
-                        queries,
-                        query_gradient,
-                    };
+                    let mut rows =
+                        BlockRows { users, first, hidden, head, head_gradient, queries, query_gradient };
                     work(block, &shared, &mut rows);
                 },
             );
     }
 
+    /// From the hidden layer to mean and log-variance, for the first `n` users of the batch.
+    fn dense_forward(&mut self, n: usize) {
+        let mut lap = Instant::now();
+        let BatchBuffers { hidden, head, .. } = &mut self.buffers;
+        dense_layers::forward(&self.parameters, hidden.view().rows_from(0, n), head);
+        self.times.lap(Phase::Dense, &mut lap);
+    }
+
+    /// From the gradient of mean and log-variance to that of the hidden layer.
+    fn dense_backward(&mut self, n: usize) {
+        let mut lap = Instant::now();
+        let BatchBuffers { hidden, hidden_gradient, head_gradient, .. } = &mut self.buffers;
+        let head_gradient = head_gradient.view().rows_from(0, n);
+        dense_layers::backward(&self.parameters, hidden, head_gradient, hidden_gradient);
+        self.times.lap(Phase::Backward, &mut lap);
+    }
+
     /// Draws, loss and gradients with the sampled softmax.
     fn sampled_stage(&mut self, users: &[UserId], context: StepContext) {
+        self.for_each_block(users, context, |block, shared, rows| block.encode(shared, rows));
+        self.dense_forward(users.len());
         let proposal = self.proposal.take().expect("a sampling model has a proposal");
         self.for_each_block(users, context, |block, shared, rows| {
-            block.encode(shared, rows);
+            block.draw_latent(shared, rows);
             block.sample(shared, proposal.as_ref(), rows);
-            block.backward(shared, rows);
+            block.head_gradient(shared, rows);
         });
         self.proposal = Some(proposal);
+        self.dense_backward(users.len());
     }
 
     /// Loss and gradients with the full softmax; the item vectors are updated on the way.
@@ -220,6 +244,8 @@ impl CpuBackend {
             block.encode(shared, rows);
             block.positives(shared, rows);
         });
+        self.dense_forward(users.len());
+        self.for_each_block(users, context, |block, shared, rows| block.draw_latent(shared, rows));
         let samples = self.config.latent_samples;
         let mass: Vec<f32> = users
             .iter()
@@ -242,7 +268,8 @@ impl CpuBackend {
         let table = item_table(&mut self.parameters, &mut self.moments);
         let stride = self.buffers.query_gradient.stride();
         let loss = softmax.run(table, &mut self.buffers.query_gradient.data_mut()[..n * stride]);
-        self.for_each_block(users, context, |block, shared, rows| block.backward(shared, rows));
+        self.for_each_block(users, context, |block, shared, rows| block.head_gradient(shared, rows));
+        self.dense_backward(users.len());
         loss
     }
 
@@ -260,23 +287,38 @@ impl CpuBackend {
         let Parameters { encoder, hidden_bias, head, head_bias, items, item_bias, .. } = &mut self.parameters;
         let moments = &mut self.moments;
         let (item_layout, encoder_layout) = (self.item_layout, self.encoder_layout);
-        let update_items = || {
+        let timed = |phase: Phase, work: &mut dyn FnMut()| {
+            let (mut times, mut lap) = (PhaseTimes::default(), Instant::now());
+            work();
+            times.lap(phase, &mut lap);
+            times
+        };
+        let mut update_items = || {
             if samples {
                 let bias = bias_column(item_bias, &mut moments.item_bias);
                 let table = RowTable { rows: items, moments: &mut moments.items, bias };
                 update_rows(table, &targets, item_layout, queries, update);
             }
         };
-        let update_encoder = || {
+        let mut update_encoder = || {
             let table = RowTable { rows: encoder, moments: &mut moments.encoder, bias: None };
             update_rows(table, &inputs, encoder_layout, hidden_gradient, update);
         };
-        let update_dense = || {
-            update_head(head, &mut moments.head, hidden, head_gradient, update);
-            update_bias(hidden_bias, &mut moments.hidden_bias, hidden_gradient, update);
-            update_bias(head_bias, &mut moments.head_bias, head_gradient, update);
+        let mut update_dense = || {
+            dense_layers::update_head(head, &mut moments.head, hidden, head_gradient, update);
+            dense_layers::update_bias(hidden_bias, &mut moments.hidden_bias, hidden_gradient, update);
+            dense_layers::update_bias(head_bias, &mut moments.head_bias, head_gradient, update);
         };
-        rayon::join(update_items, || rayon::join(update_encoder, update_dense));
+        let (items, (encoder, dense)) = rayon::join(
+            || timed(Phase::Items, &mut update_items),
+            || {
+                rayon::join(
+                    || timed(Phase::Encoder, &mut update_encoder),
+                    || timed(Phase::Head, &mut update_dense),
+                )
+            },
+        );
+        [items, encoder, dense].iter().for_each(|times| self.times.add(times));
     }
 }
 
@@ -323,32 +365,4 @@ fn bias_column<'a>(
 fn item_table<'a>(parameters: &'a mut Parameters, moments: &'a mut MomentTables) -> RowTable<'a> {
     let bias = bias_column(&mut parameters.item_bias, &mut moments.item_bias);
     RowTable { rows: &mut parameters.items, moments: &mut moments.items, bias }
-}
-
-/// W -= Adam(hidden^T head_gradient), a slab of rows per task.
-fn update_head(
-    head: &mut Matrix,
-    moments: &mut Moments,
-    hidden: MatrixView<'_>,
-    head_gradient: MatrixView<'_>,
-    update: &Update,
-) {
-    let (stride, width) = (head.stride(), hidden.cols());
-    let table = RowTable { rows: head, moments, bias: None };
-    table.chunks(HEAD_ROWS).into_par_iter().enumerate().for_each(|(slab, chunk)| {
-        let start = slab * HEAD_ROWS;
-        let columns = hidden.columns(start, HEAD_ROWS.min(width - start));
-        let mut gradient = vec![0.0; chunk.rows.len()];
-        product(&mut gradient, stride, false, Operand::Transposed(columns), Operand::Plain(head_gradient));
-        dispatch!(level(), simd => update.row(simd, chunk.rows, chunk.first, chunk.second, &mut gradient));
-    });
-}
-
-/// b -= Adam(column sums of the gradient).
-fn update_bias(bias: &mut Matrix, moments: &mut Moments, gradient: MatrixView<'_>, update: &Update) {
-    let mut sum = vec![0.0; bias.stride()];
-    for row in 0..gradient.rows() {
-        crate::math::simd::axpy(1.0, gradient.padded_row(row), &mut sum);
-    }
-    dispatch!(level(), simd => update.row(simd, bias.data_mut(), moments.first.data_mut(), moments.second.data_mut(), &mut sum));
 }
