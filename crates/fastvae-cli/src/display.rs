@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(bytes(999_900), "1.0 MB");
         assert_eq!(bytes(2_784_000_000), "2.8 GB");
         assert_eq!(seconds(0.0123), "12.3 ms");
-        assert_eq!(seconds(3.14159), "3.14 s");
+        assert_eq!(seconds(2.345), "2.35 s");
         assert_eq!(seconds(600.0), "10 min");
     }
 

@@ -77,20 +77,24 @@ impl MemoryPlan {
             format!("{copies} x (4 x interactions + 8 x users)"),
         );
         add("identifiers", (users + items) * ID, "about 8 x (users + items); strings take more".to_string());
-        add(
-            "encoder with moments",
-            3 * items * hidden * FLOAT,
-            format!("3 x items x {hidden} x 4"),
-        );
+        add("encoder with moments", 3 * items * hidden * FLOAT, format!("3 x items x {hidden} x 4"));
         add(
             "item vectors with moments",
             3 * (items * latent * FLOAT + bias),
             format!("3 x items x {} x 4", latent + u64::from(config.item_bias)),
         );
         let dense = (config.hidden as u64 + 1) * stride(2 * config.latent) * FLOAT + hidden * FLOAT;
-        add("dense layers with moments", 3 * dense, format!("3 x ({} + 1) x {} x 4", config.hidden, 2 * config.latent));
+        add(
+            "dense layers with moments",
+            3 * dense,
+            format!("3 x ({} + 1) x {} x 4", config.hidden, 2 * config.latent),
+        );
         if validates {
-            add("parameters of the best epoch", parameters, "encoder, item vectors, dense layers".to_string());
+            add(
+                "parameters of the best epoch",
+                parameters,
+                "encoder, item vectors, dense layers".to_string(),
+            );
         }
         add("batch buffers", batch_bytes(config, n_users, n_items, n_interactions), batch_formula(config));
         add("proposal", proposal_bytes(config, n_items), proposal_formula(config));
@@ -157,10 +161,9 @@ impl EpochCost {
             step_bytes: FLOAT as f64 * (kept * hidden + targets * latent + 6.0 * rows),
             refresh_operations: match (config.model, config.proposal) {
                 (ModelKind::MultVae, _) => 0.0,
-                (
-                    _,
-                    ProposalKind::MidxExact | ProposalKind::MidxUniform | ProposalKind::MidxPopularity,
-                ) => REFRESH_ROUNDS * items * 2.0 * codewords * latent / config.refresh_every as f64,
+                (_, ProposalKind::MidxExact | ProposalKind::MidxUniform | ProposalKind::MidxPopularity) => {
+                    REFRESH_ROUNDS * items * 2.0 * codewords * latent / config.refresh_every as f64
+                }
                 (_, ProposalKind::Kernel) => items * latent * latent / config.refresh_every as f64,
                 _ => 0.0,
             },

@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
 use fastvae::Config;
-use fastvae::data::{GenerateOptions, Generator, Interactions, ItemId, Split, Statistics, UserId};
+use fastvae::data::{GenerateOptions, Generator, Interactions, ItemId, Split, UserId};
 use fastvae::eval::{Measure, Metric};
-use fastvae::model_file::{Description, Model};
+use fastvae::model_file::Model;
 use fastvae::recommend::Request;
 use fastvae::resources;
-use fastvae::train::{Outcome, Training};
+use fastvae::train::{EpochRecord, Outcome, Training};
 use serde_json::{Map, Value, json};
 
 use crate::commands::recommend::scored_json;
@@ -97,7 +98,6 @@ impl Demo {
                 thousands(data.n_interactions())
             ))?;
         }
-        let statistics = Statistics::of(&parts.train);
         let mut training = Training::new(&config, parts.train.clone())?;
         interrupt::watch()?;
         if fit(&mut training, None, None)? == Outcome::Interrupted {
@@ -108,22 +108,18 @@ impl Demo {
         let scores = training.pool().install(|| {
             Scores::of(training.parameters().view(), &counts, &parts.train, &parts.test, &[10, 20, 50])
         })?;
-        let mut description = Description::new(config);
-        description.statistics = Some(serde_json::to_value(&statistics)?);
-        description.evaluation = Some(scores.model.clone());
-        description.epochs = training.records().iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
-        let model =
-            Model::new(training.parameters().clone(), parts.train.item_ids().clone(), counts, description)?
-                .with_titles(generator.titles())?
-                .with_users(std::sync::Arc::new(parts.train.clone()))?;
+        let records = training.records().to_vec();
+        let mut model = training.into_model()?;
+        model.description_mut().evaluation = Some(scores.model.clone());
+        let model = model.with_titles(generator.titles())?.with_users(Arc::new(parts.train.clone()))?;
         if let Some(path) = &self.output {
             model.save(path)?;
         }
         let examples = examples(&generator, &parts.train);
         if self.json {
-            self.print_json(&model, &training, &scores, &parts.train, &examples)?;
+            self.print_json(&model, &records, &scores, &parts.train, &examples)?;
         } else {
-            self.print_text(&generator, &model, &training, &scores, &parts.train, &examples)?;
+            self.print_text(&generator, &model, &records, &scores, &parts.train, &examples)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -145,12 +141,11 @@ impl Demo {
         &self,
         generator: &Generator,
         model: &Model,
-        training: &Training,
+        records: &[EpochRecord],
         scores: &Scores,
         train: &Interactions,
         examples: &[UserId],
     ) -> Result<()> {
-        let records = training.records();
         let total: f64 = records.iter().map(|record| record.seconds).sum();
         let mean = |metric| scores.model.mean(metric).unwrap_or_default();
         let baseline = |metric| scores.popularity.mean(metric).unwrap_or_default();
@@ -192,14 +187,13 @@ impl Demo {
     fn print_json(
         &self,
         model: &Model,
-        training: &Training,
+        records: &[EpochRecord],
         scores: &Scores,
         train: &Interactions,
         examples: &[UserId],
     ) -> Result<()> {
         let mut object = Map::new();
         scores.add_to(&mut object);
-        let records = training.records();
         let seconds: f64 = records.iter().map(|record| record.seconds).sum();
         let mut shown = Vec::new();
         for &user in examples {

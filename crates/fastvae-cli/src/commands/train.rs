@@ -11,7 +11,6 @@ use anyhow::{Context, Result};
 use clap::Args;
 use fastvae::Config;
 use fastvae::data::{Column, Interactions, Split, Statistics, TitleOptions, Titles, read, read_pair};
-use fastvae::model_file::{Description, Model};
 use fastvae::train::{Outcome, Training};
 
 use crate::data_flags::{CoreFlag, DataFlags};
@@ -147,13 +146,17 @@ impl Train {
         }
         report.note_training(&training);
         if let (Some(path), Some(checkpoints)) = (&self.output, &checkpoints) {
-            let mut description = Description::new(settings.config.clone());
+            let mut model = training.into_model()?;
+            let description = model.description_mut();
             description.statistics = Some(serde_json::to_value(&statistics)?);
             description.evaluation = report.scores.as_ref().map(|scores| scores.model.clone());
-            description.epochs =
-                training.records().iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
-            let users = self.store_users.then(|| whole.clone());
-            save(path, training, description, &whole, counts, titles, users)?;
+            if let Some(titles) = titles {
+                model = model.with_titles(titles)?;
+            }
+            if self.store_users {
+                model = model.with_users(whole)?;
+            }
+            model.save(path).context("the model cannot be saved")?;
             // A finished run has nothing to resume.
             let _ = std::fs::remove_file(&checkpoints.path);
             report.model_path = Some(path.clone());
@@ -232,31 +235,6 @@ impl Train {
             _ => Ok(Training::new(config, data)?),
         }
     }
-}
-
-fn save(
-    path: &Path,
-    training: Training,
-    description: Description,
-    data: &Interactions,
-    counts: Vec<u32>,
-    titles: Option<Titles>,
-    users: Option<Arc<Interactions>>,
-) -> Result<()> {
-    let index = training.backend().proposal().and_then(|proposal| proposal.index()).cloned();
-    let parameters = training.parameters().clone();
-    drop(training);
-    let mut model = Model::new(parameters, data.item_ids().clone(), counts, description)?;
-    if let Some(titles) = titles {
-        model = model.with_titles(titles)?;
-    }
-    if let Some(index) = index {
-        model = model.with_index(index)?;
-    }
-    if let Some(users) = users {
-        model = model.with_users(users)?;
-    }
-    model.save(path).context("the model cannot be saved")
 }
 
 /// The checkpoint that belongs to the model at `output`.

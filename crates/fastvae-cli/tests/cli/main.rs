@@ -1,5 +1,7 @@
 //! The command line as people call it.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod commands;
 mod messages;
 mod real_data;

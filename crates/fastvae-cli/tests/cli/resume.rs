@@ -65,7 +65,7 @@ fn somewhere_in_the_run(place: &Place) {
         sleep(Duration::from_millis(2));
     }
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    sleep(Duration::from_millis(u64::from(now.subsec_nanos() / 1000 % 300)));
+    sleep(Duration::from_millis(u64::from(now.subsec_micros() % 300)));
 }
 
 /// The log without what a clock decides.
