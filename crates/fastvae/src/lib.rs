@@ -18,6 +18,7 @@ pub mod backend;
 pub mod eval;
 pub mod model_file;
 pub mod train;
+pub mod plan;
 pub mod recommend;
 
 pub use config::Config;

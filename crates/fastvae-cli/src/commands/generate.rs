@@ -1,0 +1,104 @@
+//! `fastvae generate`: interactions with clustered tastes and Zipf popularity, at any size.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use fastvae::data::{GenerateOptions, Generator, ItemId, TableWriter};
+use serde_json::json;
+
+use crate::display::thousands;
+use crate::output::{check_writable, print_json, print_line};
+
+/// Generate interactions with tastes that a model can find
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fastvae generate -o data.tsv.zst --users 100000 --items 50000 --interactions 5000000
+  fastvae generate -o data.csv --titles titles.csv --seed 7
+  fastvae generate -o large.tsv.zst --users 1000000 --items 10000000 --interactions 100000000
+
+Memory does not grow with the sizes. Extensions choose commas (.csv) or tabs and compression (.gz, .zst).")]
+pub struct Generate {
+    /// Where the interactions go: user and item, one pair a line, no header
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Number of users
+    #[arg(long, value_name = "N", default_value_t = GenerateOptions::default().users)]
+    users: usize,
+
+    /// Number of items
+    #[arg(long, value_name = "N", default_value_t = GenerateOptions::default().items)]
+    items: usize,
+
+    /// Number of interactions, met within a few percent
+    #[arg(long, value_name = "N", default_value_t = GenerateOptions::default().interactions)]
+    interactions: usize,
+
+    /// Number of genres
+    #[arg(long, value_name = "N", default_value_t = GenerateOptions::default().genres)]
+    genres: usize,
+
+    /// Seed of everything
+    #[arg(long, value_name = "SEED", default_value_t = GenerateOptions::default().seed)]
+    seed: u64,
+
+    /// Also write a title for each item to this file
+    #[arg(long, value_name = "FILE")]
+    titles: Option<PathBuf>,
+
+    /// Print one JSON object about what was written
+    #[arg(long)]
+    json: bool,
+}
+
+impl Generate {
+    /// Streams the files.
+    pub fn run(self) -> Result<()> {
+        let Self { users, items, interactions, genres, seed, .. } = self;
+        let generator = Generator::new(GenerateOptions {
+            users,
+            items,
+            interactions,
+            genres: genres.min(items),
+            seed,
+            ..GenerateOptions::default()
+        })?;
+        for path in std::iter::once(&self.output).chain(&self.titles) {
+            check_writable(path)?;
+        }
+        let mut table = TableWriter::create(&self.output)?;
+        let mut written = 0usize;
+        generator.for_each_user(|user, items| {
+            written += items.len();
+            items.iter().try_for_each(|&item| table.pair(user.into(), item.into()))
+        })?;
+        table.finish()?;
+        if let Some(path) = &self.titles {
+            let mut table = TableWriter::create(path)?;
+            table.record(["item_id", "title"])?;
+            for item in 0..items as ItemId {
+                table.record([item.to_string(), generator.title(item)])?;
+            }
+            table.finish()?;
+        }
+        if self.json {
+            return print_json(&json!({
+                "path": self.output,
+                "titles_path": self.titles,
+                "n_users": users,
+                "n_items": items,
+                "n_interactions": written,
+                "seed": seed,
+            }));
+        }
+        print_line(format_args!(
+            "{}: {} interactions of {} users with {} items",
+            self.output.display(),
+            thousands(written),
+            thousands(users),
+            thousands(items)
+        ))
+    }
+}

@@ -1,0 +1,192 @@
+//! `fastvae inspect`: what a file of interactions or a model holds.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use fastvae::data::{Statistics, read_with_report};
+use fastvae::model_file::Model;
+use serde_json::{Map, Value, json};
+
+use crate::data_flags::{CoreFlag, DataFlags};
+use crate::display::{self, bytes, thousands};
+use crate::failure;
+use crate::output::{print, print_json};
+use crate::scores::{add_metrics, scores_table};
+
+/// Show what a file of interactions or a model holds
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fastvae inspect ratings.csv
+  fastvae inspect ml10m.mat --k-core 10
+  fastvae inspect ratings.dat --min-rating 4 --json
+  fastvae inspect model.fastvae")]
+pub struct Inspect {
+    /// File of interactions, or a model
+    file: PathBuf,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    reading: DataFlags,
+
+    #[command(flatten)]
+    core: CoreFlag,
+}
+
+impl Inspect {
+    /// Prints what is there.
+    pub fn run(self) -> Result<()> {
+        if is_model(&self.file)? { self.model() } else { self.data() }
+    }
+
+    fn data(&self) -> Result<()> {
+        let (data, report) = read_with_report(&self.file, &self.reading.options_with(self.core))?;
+        let statistics = Statistics::of(&data);
+        if self.json {
+            let Value::Object(mut object) = serde_json::to_value(&statistics)? else {
+                unreachable!("statistics are a struct")
+            };
+            object.insert("weighted".into(), data.weights().is_some().into());
+            object.insert("reading".into(), serde_json::to_value(&report)?);
+            return print_json(&object);
+        }
+        let mut table = display::plain();
+        table.add_row(["users", "items", "interactions", "sparsity"]);
+        table.add_row([
+            thousands(statistics.users),
+            thousands(statistics.items),
+            thousands(statistics.interactions),
+            format!("{:.4}%", statistics.sparsity * 100.0),
+        ]);
+        let mut text = display::text(table, 0..4);
+        text.push('\n');
+        // The four figures above are the first lines of the full statistics.
+        for line in statistics.to_string().lines().skip(4) {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text.push_str(&format!(
+            "weights       {}\n",
+            if data.weights().is_some() { "yes" } else { "none: every interaction counts the same" }
+        ));
+        let dropped = [
+            (report.below_min_rating, "below the least rating"),
+            (report.non_positive_weights, "without a positive weight"),
+            (report.duplicates, "merged into another of the same user and item"),
+        ];
+        let dropped: Vec<String> = dropped
+            .into_iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, what)| format!("{} {what}", thousands(n)))
+            .collect();
+        let dropped = if dropped.is_empty() { String::new() } else { format!("; {}", dropped.join(", ")) };
+        text.push_str(&format!("rows read     {}{dropped}\n", thousands(report.rows)));
+        print(&text)
+    }
+
+    fn model(&self) -> Result<()> {
+        let model = Model::load(&self.file)?;
+        let size = std::fs::metadata(&self.file).map_err(|e| failure::io(&self.file, e))?.len();
+        if self.json { print_json(&model_json(&model, size)?) } else { print(&model_text(&model, size)?) }
+    }
+}
+
+fn model_json(model: &Model, size: u64) -> Result<Map<String, Value>> {
+    let (parameters, description) = (model.parameters(), model.description());
+    let mut object = Map::new();
+    if let Some(evaluation) = &description.evaluation {
+        add_metrics(evaluation, &mut object);
+    }
+    let entries = json!({
+        "n_items": model.n_items(),
+        "n_parameters": parameters.n_parameters(),
+        "hidden": parameters.hidden(),
+        "latent": parameters.latent(),
+        "bytes": size,
+        "titles": model.titles().is_some(),
+        "stored_users": model.users().map(|users| users.n_users()),
+        "index": model.index().is_some(),
+        "epochs": description.epochs.len(),
+        "version": description.library_version,
+        "statistics": description.statistics,
+        "config": description.config,
+    });
+    if let Value::Object(entries) = entries {
+        object.extend(entries);
+    }
+    Ok(object)
+}
+
+fn model_text(model: &Model, size: u64) -> Result<String> {
+    let (parameters, description) = (model.parameters(), model.description());
+    let mut table = display::plain();
+    let yes_or_no = |yes: bool| if yes { "yes" } else { "no" };
+    let titled = model
+        .titles()
+        .map_or(0, |titles| (0..model.n_items() as u32).filter(|&item| titles.get(item).is_some()).count());
+    table.add_row(["items", &thousands(model.n_items())]);
+    table.add_row(["titles", &thousands(titled)]);
+    table.add_row([
+        "parameters",
+        &format!(
+            "{} ({}-{})",
+            thousands(parameters.n_parameters()),
+            parameters.hidden(),
+            parameters.latent()
+        ),
+    ]);
+    table.add_row(["index", yes_or_no(model.index().is_some())]);
+    table.add_row([
+        "stored users",
+        &model.users().map_or_else(|| "none".to_string(), |users| thousands(users.n_users())),
+    ]);
+    table.add_row(["file", &bytes(size)]);
+    table.add_row([
+        "trained by",
+        &format!("fastvae {}, {} epochs", description.library_version, description.epochs.len()),
+    ]);
+    if let Some(statistics) = &description.statistics {
+        let count = |key: &str| statistics[key].as_u64().map_or_else(|| "?".to_string(), thousands);
+        table.add_row([
+            "trained on",
+            &format!("{} users, {} interactions", count("users"), count("interactions")),
+        ]);
+    }
+    let mut text = display::text(table, []);
+    text.push_str("\nsettings\n");
+    for line in toml::to_string(&description.config)?.lines().filter(|line| !line.is_empty()) {
+        text.push_str(&format!("  {line}\n"));
+    }
+    if let Some(evaluation) = &description.evaluation {
+        text.push_str(&format!(
+            "\nmeasured on held-out interactions of {} users\n",
+            thousands(evaluation.n_users)
+        ));
+        text.push_str(&scores_table(evaluation, None));
+    }
+    Ok(text)
+}
+
+/// Whether `path` is a model: by extension, or because it starts as safetensors files do, with the length of a
+/// JSON header.
+fn is_model(path: &Path) -> Result<bool> {
+    if path.extension().is_some_and(|extension| extension == "fastvae") {
+        return Ok(true);
+    }
+    let mut start = [0; 9];
+    let mut file = File::open(path).map_err(|source| failure::io(path, source))?;
+    match file.read_exact(&mut start) {
+        Ok(()) => {
+            let length = u64::from_le_bytes(start[..8].try_into().expect("eight bytes"));
+            Ok(start[8] == b'{' && length < 1 << 32)
+        }
+        // Too short to be one, or a directory: the reader of interactions says so.
+        Err(_) => Ok(false),
+    }
+}

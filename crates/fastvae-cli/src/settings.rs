@@ -1,0 +1,339 @@
+//! Flags that fill [`Config`], in layers: preset, then file, then `--set`, then the shortcuts.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
+use fastvae::Config;
+use serde::Serialize;
+use toml::{Table, Value};
+
+use crate::failure::usage;
+
+/// A set of defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// A wide model that stops by its own validation
+    Default,
+    /// The settings of the FastVAE paper: 200-32, constant beta, all epochs on all training data
+    Paper,
+}
+
+impl Preset {
+    fn config(self) -> Config {
+        match self {
+            Self::Default => Config::default(),
+            Self::Paper => Config::paper(),
+        }
+    }
+
+    /// The name in flags and output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Paper => "paper",
+        }
+    }
+}
+
+/// What to train, and how.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Settings")]
+pub struct SettingFlags {
+    /// Where settings start from
+    #[arg(
+        long,
+        value_name = "NAME",
+        hide_possible_values = true,
+        help = "Where settings start from: default or paper"
+    )]
+    preset: Option<Preset>,
+
+    /// TOML file with settings; may name a preset
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// One setting, such as negatives=200 or kl.beta=0.2; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    /// fastvae (sampled softmax) or mult-vae (full softmax)
+    #[arg(long, value_name = "MODEL", hide_possible_values = true, value_parser = PossibleValuesParser::new(["fastvae", "mult-vae"]))]
+    model: Option<String>,
+
+    /// Where negatives come from: midx-popularity, midx-uniform, midx-exact, softmax, uniform, popularity,
+    /// kernel or dns
+    #[arg(long, visible_alias = "sampler", value_name = "PROPOSAL", hide_possible_values = true, value_parser = PossibleValuesParser::new(PROPOSALS))]
+    proposal: Option<String>,
+
+    /// Passes over the users, at most
+    #[arg(long, value_name = "N")]
+    epochs: Option<u32>,
+
+    /// Worker threads; the result does not depend on it [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
+
+    /// Seed of all random numbers, the split's included
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+}
+
+const PROPOSALS: [&str; 8] =
+    ["midx-popularity", "midx-uniform", "midx-exact", "softmax", "uniform", "popularity", "kernel", "dns"];
+
+/// Settings with where they started from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The settings.
+    pub config: Config,
+    /// Where they started from.
+    pub preset: Preset,
+}
+
+impl SettingFlags {
+    /// Lays the layers over each other and checks the result.
+    ///
+    /// # Errors
+    /// An error of usage for an unknown key or a value that cannot work.
+    pub fn resolve(&self) -> Result<Settings> {
+        let mut file = match &self.config {
+            None => Table::new(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|e| crate::failure::io(path, e))?;
+                text.parse::<Table>()
+                    .map_err(|error| usage(error.to_string().trim_end().to_string()))
+                    .with_context(|| format!("{} is not valid TOML", path.display()))?
+            }
+        };
+        let named = file.remove("preset").map(|value| preset_named(&value)).transpose()?;
+        let preset = self.preset.or(named).unwrap_or(Preset::Default);
+        let mut layers = Layers::new(preset.config());
+        if let Some(path) = &self.config {
+            layers.lay(file, |key| format!("{}: `{key}`", path.display()))?;
+        }
+        layers.lay(assignments(&self.set)?, |key| format!("--set {key}"))?;
+        layers.lay(self.shortcuts(), |key| format!("--{key}"))?;
+        let mut config = layers.config()?;
+        if let Some(seed) = self.seed {
+            config.seed = seed;
+        }
+        config.validate()?;
+        Ok(Settings { config, preset })
+    }
+
+    fn shortcuts(&self) -> Table {
+        let text = |value: &Option<String>| value.clone().map(Value::String);
+        let number = |value: Option<u32>| value.map(|n| Value::Integer(n.into()));
+        [
+            ("model", text(&self.model)),
+            ("proposal", text(&self.proposal)),
+            ("epochs", number(self.epochs)),
+            ("threads", number(self.threads)),
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| value.map(|value| (key.to_string(), value)))
+        .collect()
+    }
+}
+
+fn preset_named(value: &Value) -> Result<Preset> {
+    value
+        .as_str()
+        .and_then(|name| Preset::from_str(name, false).ok())
+        .ok_or_else(|| usage(format!("preset = {value} is not a preset; use \"default\" or \"paper\"")))
+}
+
+/// The table that `key=value` texts describe; dots in keys go down into tables.
+fn assignments(texts: &[String]) -> Result<Table> {
+    let mut table = Table::new();
+    for text in texts {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(usage(format!("--set {text}: give KEY=VALUE, such as --set negatives=200")));
+        };
+        let (key, value) = (key.trim(), value.trim());
+        // What is not TOML is a bare word: `--set activation=tanh`.
+        let value = value.parse().unwrap_or_else(|_| Value::String(value.to_string()));
+        insert(&mut table, key, value)?;
+    }
+    Ok(table)
+}
+
+/// Sets a dotted key.
+fn insert(table: &mut Table, key: &str, value: Value) -> Result<()> {
+    match key.split_once('.') {
+        None => {
+            table.insert(key.to_string(), value);
+            Ok(())
+        }
+        Some((first, rest)) => {
+            let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
+            match inner {
+                Value::Table(inner) => insert(inner, rest, value),
+                other => Err(usage(format!("`{key}` cannot be set: `{first}` is {other}"))),
+            }
+        }
+    }
+}
+
+/// Settings as a table that layers are laid over.
+struct Layers {
+    table: Table,
+    valid: Vec<String>,
+}
+
+impl Layers {
+    fn new(config: Config) -> Self {
+        let complete = Config {
+            clip: Some(1.0),
+            kl: fastvae::config::Kl { beta: Some(0.0), gamma: Some(0.0), anneal_steps: 0 },
+            ..Config::default()
+        };
+        let valid = leaves(&to_table(&complete)).into_iter().map(|(key, _)| key).collect();
+        Self { table: to_table(&config), valid }
+    }
+
+    /// Lays `layer` over what is there; `name` says where a key comes from.
+    fn lay(&mut self, layer: Table, name: impl Fn(&str) -> String) -> Result<()> {
+        let entries = leaves(&layer);
+        for (key, _) in &entries {
+            if !self.valid.contains(key) {
+                return Err(usage(format!(
+                    "{}: there is no such setting; valid keys, the nearest first: {}",
+                    name(key),
+                    nearest(&self.valid, key).join(", ")
+                )));
+            }
+        }
+        // Two ways to say one thing: what a higher layer says replaces what a lower one said.
+        for (given, other) in [("beta", "gamma"), ("gamma", "beta")] {
+            let sets = |key: &str| entries.iter().any(|(found, _)| found == &format!("kl.{key}"));
+            if let (true, Some(Value::Table(kl))) = (sets(given), self.table.get_mut("kl")) {
+                kl.remove(other);
+            }
+        }
+        for (key, value) in entries {
+            let shown = value.to_string();
+            insert(&mut self.table, &key, value)?;
+            // One key at a time, so that the message can name it.
+            self.table.clone().try_into::<Config>().map_err(|error| {
+                usage(format!("{}: {shown} cannot be used: {}", name(&key), error.message()))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn config(self) -> Result<Config> {
+        self.table.try_into().map_err(|error| usage(error.to_string()))
+    }
+}
+
+fn to_table(config: &Config) -> Table {
+    match Value::try_from(config) {
+        Ok(Value::Table(table)) => table,
+        _ => unreachable!("settings are a struct of TOML values"),
+    }
+}
+
+/// The values of `table` with their dotted keys.
+fn leaves(table: &Table) -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    for (key, value) in table {
+        match value {
+            Value::Table(inner) => {
+                found.extend(leaves(inner).into_iter().map(|(rest, value)| (format!("{key}.{rest}"), value)));
+            }
+            value => found.push((key.clone(), value.clone())),
+        }
+    }
+    found
+}
+
+/// `valid` keys, those that look most like `key` first.
+fn nearest(valid: &[String], key: &str) -> Vec<String> {
+    let distance = |candidate: &String| -strsim::jaro_winkler(candidate, key);
+    let mut sorted = valid.to_vec();
+    sorted.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
+    sorted
+}
+
+#[cfg(test)]
+mod tests {
+    use fastvae::config::{Activation, ModelKind, ProposalKind};
+
+    use super::*;
+
+    fn resolve(flags: SettingFlags) -> Result<Config> {
+        flags.resolve().map(|settings| settings.config)
+    }
+
+    fn set(values: &[&str]) -> SettingFlags {
+        SettingFlags { set: values.iter().map(ToString::to_string).collect(), ..SettingFlags::default() }
+    }
+
+    #[test]
+    fn without_flags_the_default_preset_stands() {
+        assert_eq!(resolve(SettingFlags::default()).unwrap(), Config::default());
+        let paper = SettingFlags { preset: Some(Preset::Paper), ..SettingFlags::default() };
+        assert_eq!(resolve(paper).unwrap(), Config::paper());
+    }
+
+    #[test]
+    fn higher_layers_win() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.toml");
+        std::fs::write(
+            &path,
+            "preset = \"paper\"\nnegatives = 300\nepochs = 7\nlatent = 48\n[kl]\nbeta = 0.3\n",
+        )
+        .unwrap();
+        let flags = SettingFlags {
+            config: Some(path),
+            epochs: Some(9),
+            seed: Some(u64::MAX),
+            proposal: Some("uniform".to_string()),
+            ..set(&["epochs=8", "latent = 64"])
+        };
+        let settings = flags.resolve().unwrap();
+        assert_eq!(settings.preset, Preset::Paper);
+        let config = settings.config;
+        assert_eq!((config.hidden, config.latent, config.negatives, config.epochs), (200, 64, 300, 9));
+        assert_eq!((config.kl.beta, config.seed), (Some(0.3), u64::MAX));
+        assert_eq!(config.proposal, ProposalKind::Uniform);
+    }
+
+    #[test]
+    fn values_are_toml_or_bare_words() {
+        let config =
+            resolve(set(&["activation=tanh", "model=\"mult-vae\"", "item_bias=true", "dropout=0"])).unwrap();
+        assert_eq!((config.activation, config.model), (Activation::Tanh, ModelKind::MultVae));
+        assert!(config.item_bias && config.dropout == 0.0);
+    }
+
+    #[test]
+    fn beta_and_gamma_replace_each_other_between_layers_only() {
+        let paper = |values: &[&str]| SettingFlags { preset: Some(Preset::Paper), ..set(values) };
+        let config = resolve(paper(&["kl.gamma=0.005"])).unwrap();
+        assert_eq!((config.kl.beta, config.kl.gamma), (None, Some(0.005)));
+        assert!(resolve(paper(&["kl.gamma=0.005", "kl.beta=1"])).is_err());
+    }
+
+    #[test]
+    fn mistakes_name_the_key_and_the_way_out() {
+        let message = |values: &[&str]| resolve(set(values)).unwrap_err().to_string();
+        let unknown = message(&["negative=5"]);
+        assert!(
+            unknown.contains("--set negative") && unknown.contains("the nearest first: negatives,"),
+            "{unknown}"
+        );
+        assert!(unknown.contains("kl.anneal_steps"), "{unknown}");
+        let variant = message(&["proposal=midx"]);
+        assert!(variant.contains("--set proposal") && variant.contains("midx-popularity"), "{variant}");
+        assert!(message(&["negatives=many"]).contains("--set negatives"));
+        assert!(message(&["negatives=0"]).contains("`negatives`"));
+        assert!(message(&["negatives"]).contains("KEY=VALUE"));
+        assert!(message(&["kl=3"]).contains("kl.beta"));
+    }
+}

@@ -1,0 +1,125 @@
+//! A run that was stopped anywhere goes on as if it had not been.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use fastvae::model_file::Model;
+
+use crate::Place;
+
+/// A training of a second or two.
+fn call(output: &'static str) -> Vec<&'static str> {
+    vec![
+        "train",
+        "data.tsv.zst",
+        "-o",
+        output,
+        "--set",
+        "hidden=128",
+        "--set",
+        "latent=64",
+        "--set",
+        "batch=16",
+        "--set",
+        "validate_every=3",
+        "--epochs",
+        "24",
+        "--log",
+        "log.jsonl",
+        "--checkpoint-every-epochs",
+        "1",
+    ]
+}
+
+fn start(place: &Place, arguments: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_fastvae"))
+        .current_dir(place.0.path())
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+}
+
+fn parameters(path: &Path) -> Vec<u32> {
+    let model = Model::load(path).unwrap();
+    let p = model.parameters();
+    [p.encoder.data(), p.hidden_bias, p.head.data(), p.head_bias, p.items.vectors.data()]
+        .concat()
+        .into_iter()
+        .map(f32::to_bits)
+        .collect()
+}
+
+/// Waits for the first epoch, and then for a moment that is another one each time.
+fn somewhere_in_the_run(place: &Place) {
+    let start = Instant::now();
+    while std::fs::metadata(place.path("log.jsonl")).map_or(0, |m| m.len()) == 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "no epoch ended");
+        sleep(Duration::from_millis(2));
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    sleep(Duration::from_millis(u64::from(now.subsec_micros() % 300)));
+}
+
+/// The log without what a clock decides.
+fn losses(place: &Place) -> Vec<(u64, f64)> {
+    let text = std::fs::read_to_string(place.path("log.jsonl")).unwrap();
+    text.lines()
+        .map(|line| {
+            let record: serde_json::Value = serde_json::from_str(line).unwrap();
+            (record["epoch"].as_u64().unwrap(), record["loss"].as_f64().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn a_run_that_was_interrupted_or_killed_goes_on_bit_for_bit() {
+    let place = Place::with_data();
+    place.output(&call("whole.fastvae"));
+    let (whole, log) = (parameters(&place.path("whole.fastvae")), losses(&place));
+
+    for (how, code) in [("-INT", Some(130)), ("-KILL", None)] {
+        std::fs::remove_file(place.path("log.jsonl")).unwrap();
+        let child = start(&place, &call("model.fastvae"));
+        somewhere_in_the_run(&place);
+        signal(&child, how);
+        let output = child.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), code, "{how}: {error}");
+        assert!(place.path("model.fastvae.checkpoint").exists() && !place.path("model.fastvae").exists());
+        if code.is_some() {
+            assert!(
+                error.contains("Go on with:") && error.contains("--checkpoint-every-epochs 1 --resume"),
+                "{error}"
+            );
+        }
+        let mut resumed = call("model.fastvae");
+        resumed.extend(["--resume", "--threads", "1"]);
+        place.output(&resumed);
+        assert!(parameters(&place.path("model.fastvae")) == whole, "{how}: other parameters");
+        assert_eq!(losses(&place), log, "{how}: another history");
+        assert!(!place.path("model.fastvae.checkpoint").exists());
+        std::fs::remove_file(place.path("model.fastvae")).unwrap();
+    }
+}
+
+#[test]
+fn a_run_does_not_resume_with_other_settings() {
+    let place = Place::with_data();
+    let _ = std::fs::remove_file(place.path("log.jsonl"));
+    let child = start(&place, &call("model.fastvae"));
+    somewhere_in_the_run(&place);
+    signal(&child, "-INT");
+    child.wait_with_output().unwrap();
+    let mut other = call("model.fastvae");
+    other.extend(["--resume", "--set", "negatives=7"]);
+    let error = place.failure(&other, 2);
+    assert!(error.contains("negatives") && error.contains("the interrupted run had"), "{error}");
+}

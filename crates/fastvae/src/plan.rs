@@ -1,0 +1,318 @@
+//! What a training run will hold and do, before it starts: arithmetic on sizes, nothing measured.
+//!
+//! The tables are exact (rows are padded to whole vectors of 16 floats); batch buffers, identifiers and the
+//! proposal are estimates for data with an even mix of short and long histories.
+
+use serde::Serialize;
+
+use crate::config::{Config, ModelKind, ProposalKind};
+use crate::math::matrix::LANES;
+use crate::resources;
+
+/// Bytes of one number.
+const FLOAT: u64 = 4;
+/// A gradient entry: item, source row, weight.
+const ENTRY: u64 = 12;
+/// Share by which buffers that grow by doubling exceed what is in them, on average.
+const GROWTH: f64 = 1.5;
+/// Integer identifiers that ascend, as most files have them; strings take a few times this.
+const ID: u64 = 8;
+/// The program itself: code, thread stacks, the allocator's slack.
+const PROGRAM: u64 = 16_000_000;
+/// Rounds of the clustering that a refresh runs, about.
+const REFRESH_ROUNDS: f64 = 3.0;
+
+/// The memory of a training run, part by part.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MemoryPlan {
+    /// What is held at the same time.
+    pub parts: Vec<MemoryPart>,
+    /// A checkpoint on disk.
+    pub checkpoint_bytes: u64,
+    /// The model file, without titles and stored users.
+    pub model_bytes: u64,
+}
+
+/// One thing that a run holds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MemoryPart {
+    /// What it is.
+    pub name: &'static str,
+    /// Its size.
+    pub bytes: u64,
+    /// How the size comes about.
+    pub formula: String,
+}
+
+/// What one epoch does, apart from validation.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct EpochCost {
+    /// Floating-point operations of the steps.
+    pub step_operations: f64,
+    /// Bytes that the steps read and write in tables that do not stay in a cache.
+    pub step_bytes: f64,
+    /// Floating-point operations of the refresh of the proposal.
+    pub refresh_operations: f64,
+    /// Steps.
+    pub steps: usize,
+}
+
+impl MemoryPlan {
+    /// The plan for a run of `config` on data of these sizes.
+    ///
+    /// With `patience` above 0 the caller is taken to keep the whole training data beside the part that is
+    /// trained on, as evaluation needs it.
+    pub fn of(config: &Config, n_users: usize, n_items: usize, n_interactions: usize) -> Self {
+        let (users, items, interactions) = (n_users as u64, n_items as u64, n_interactions as u64);
+        let validates = config.patience > 0;
+        let (hidden, latent) = (stride(config.hidden), stride(config.latent));
+        let parameters = parameter_bytes(config, n_items, stride);
+        let bias = if config.item_bias { items * FLOAT } else { 0 };
+        let mut parts = Vec::new();
+        let mut add = |name, bytes, formula| parts.push(MemoryPart { name, bytes, formula });
+        let copies = if validates { 2 } else { 1 };
+        add(
+            "interactions",
+            copies * (interactions * FLOAT + users * 8),
+            format!("{copies} x (4 x interactions + 8 x users)"),
+        );
+        add("identifiers", (users + items) * ID, "about 8 x (users + items); strings take more".to_string());
+        add("encoder with moments", 3 * items * hidden * FLOAT, format!("3 x items x {hidden} x 4"));
+        add(
+            "item vectors with moments",
+            3 * (items * latent * FLOAT + bias),
+            format!("3 x items x {} x 4", latent + u64::from(config.item_bias)),
+        );
+        let dense = (config.hidden as u64 + 1) * stride(2 * config.latent) * FLOAT + hidden * FLOAT;
+        add(
+            "dense layers with moments",
+            3 * dense,
+            format!("3 x ({} + 1) x {} x 4", config.hidden, 2 * config.latent),
+        );
+        if validates {
+            add(
+                "parameters of the best epoch",
+                parameters,
+                "encoder, item vectors, dense layers".to_string(),
+            );
+        }
+        add("batch buffers", batch_bytes(config, n_users, n_items, n_interactions), batch_formula(config));
+        add("proposal", proposal_bytes(config, n_items), proposal_formula(config));
+        let threads = threads(config) as u64;
+        add(
+            "diagnostics and evaluation",
+            diagnostics_bytes(config, items, threads) + users * 8 + items * 4,
+            "scores of a few users over the whole catalogue".to_string(),
+        );
+        add("program", PROGRAM, "code, stacks, slack".to_string());
+        let exact = parameter_bytes(config, n_items, |n| n as u64);
+        Self {
+            parts,
+            checkpoint_bytes: exact * if validates { 4 } else { 3 } + proposal_bytes(config, n_items) / 2,
+            model_bytes: exact + items * (4 + ID) + proposal_bytes(config, n_items) / 4,
+        }
+    }
+
+    /// The most that is held at once.
+    pub fn peak_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes).sum()
+    }
+}
+
+impl EpochCost {
+    /// The cost of an epoch of `config` on data of these sizes.
+    pub fn of(config: &Config, n_users: usize, n_items: usize, n_interactions: usize) -> Self {
+        let (users, items, interactions) = (n_users as f64, n_items as f64, n_interactions as f64);
+        let (hidden, latent) = (config.hidden as f64, config.latent as f64);
+        let samples = config.latent_samples as f64;
+        let queries = users * samples;
+        let kept = interactions * (1.0 - f64::from(config.dropout));
+        let steps = n_users.div_ceil(config.batch);
+        // Rows that a step touches at least once, if its entries fell evenly: an upper bound for real data.
+        let touched = |entries: f64| items * -(-entries / steps.max(1) as f64 / items.max(1.0)).exp_m1();
+        let (codewords, codebooks) = (config.codewords as f64, config.codebooks as f64);
+        let cells = codewords.powf(codebooks).min(items);
+        let index = |n: f64| n * (2.0 * codewords * latent + cells);
+        let (draw, targets) = match (config.model, config.proposal) {
+            (ModelKind::MultVae, _) => (0.0, queries * items),
+            (_, proposal) => {
+                let scored = queries * config.negatives as f64 + interactions * samples;
+                let draw = match proposal {
+                    ProposalKind::Softmax | ProposalKind::MidxExact => queries * items * 2.0 * latent,
+                    ProposalKind::MidxUniform | ProposalKind::MidxPopularity => index(queries),
+                    ProposalKind::Kernel => {
+                        queries * config.negatives as f64 * items.max(2.0).log2() * latent * latent
+                    }
+                    ProposalKind::Dns => 10.0 * scored * latent,
+                    ProposalKind::Uniform | ProposalKind::Popularity => 0.0,
+                };
+                (draw, scored)
+            }
+        };
+        let rows = steps as f64 * (touched(kept) * hidden + touched(targets) * latent);
+        Self {
+            // Each of encoder, dense layers and scores: forward, gradient of inputs, gradient of rows.
+            step_operations: 4.0 * kept * hidden
+                + 6.0 * users * hidden * 2.0 * latent
+                + 6.0 * targets * latent
+                + draw
+                + 12.0 * rows,
+            // A row of scores is read once; a touched row and its two moments are read and written.
+            step_bytes: FLOAT as f64 * (kept * hidden + targets * latent + 6.0 * rows),
+            refresh_operations: match (config.model, config.proposal) {
+                (ModelKind::MultVae, _) => 0.0,
+                (_, ProposalKind::MidxExact | ProposalKind::MidxUniform | ProposalKind::MidxPopularity) => {
+                    REFRESH_ROUNDS * items * 2.0 * codewords * latent / config.refresh_every as f64
+                }
+                (_, ProposalKind::Kernel) => items * latent * latent / config.refresh_every as f64,
+                _ => 0.0,
+            },
+            steps,
+        }
+    }
+}
+
+/// The length of a row in memory.
+fn stride(columns: usize) -> u64 {
+    columns.next_multiple_of(LANES) as u64
+}
+
+/// One set of parameters, with rows as long as `row` makes them.
+fn parameter_bytes(config: &Config, n_items: usize, row: impl Fn(usize) -> u64) -> u64 {
+    let items = n_items as u64;
+    let tables = items * (row(config.hidden) + row(config.latent) + u64::from(config.item_bias));
+    let dense = (config.hidden as u64 + 1) * row(2 * config.latent) + row(config.hidden);
+    FLOAT * (tables + dense)
+}
+
+fn threads(config: &Config) -> usize {
+    if config.threads == 0 { resources::available_threads() } else { config.threads }
+}
+
+fn batch_bytes(config: &Config, n_users: usize, n_items: usize, n_interactions: usize) -> u64 {
+    let batch = config.batch.min(n_users.max(1)) as f64;
+    let samples = config.latent_samples as f64;
+    let history = n_interactions as f64 / n_users.max(1) as f64;
+    let matrices = config.batch as f64
+        * (2.0 * stride(config.hidden) as f64
+            + stride(2 * config.latent) as f64
+            + 2.0 * samples * stride(config.latent) as f64);
+    let negatives = match config.model {
+        ModelKind::FastVae => config.negatives as f64,
+        ModelKind::MultVae => 0.0,
+    };
+    let entries = batch * (history * (1.0 - f64::from(config.dropout)) + samples * (history + negatives));
+    // One bit for each item and block of 32 users; and the sorted copies of one bucket for each thread.
+    let marks = (config.batch.div_ceil(32) * n_items.div_ceil(8)) as f64;
+    let sorted = entries / 64.0 * 2.0 * threads(config) as f64;
+    (FLOAT as f64 * matrices + ENTRY as f64 * GROWTH * (entries + sorted) + marks) as u64
+}
+
+fn batch_formula(config: &Config) -> String {
+    format!("states and gradient entries of {} users", config.batch)
+}
+
+/// What the proposal holds.
+fn proposal_bytes(config: &Config, n_items: usize) -> u64 {
+    let items = n_items as u64;
+    if config.model == ModelKind::MultVae {
+        return 0;
+    }
+    // Codes, the items of each cell and the cell of each item; the scatter of one refresh.
+    let index = items * (config.codebooks as u64 + 4 + 4 + 4);
+    match config.proposal {
+        ProposalKind::Uniform | ProposalKind::Dns | ProposalKind::Softmax => 0,
+        ProposalKind::Popularity => items * (8 + 4),
+        ProposalKind::MidxExact | ProposalKind::MidxUniform => index,
+        ProposalKind::MidxPopularity => index + items * (8 + 4 + 4),
+        ProposalKind::Kernel => {
+            let leaves = items.div_ceil(config.latent.max(1) as u64);
+            2 * leaves * (config.latent as u64 * (config.latent as u64 + 1) / 2 + 2) * FLOAT
+        }
+    }
+}
+
+fn proposal_formula(config: &Config) -> String {
+    match (config.model, config.proposal) {
+        (ModelKind::MultVae, _) => "none: the full softmax draws nothing".to_string(),
+        (_, ProposalKind::MidxPopularity | ProposalKind::MidxUniform | ProposalKind::MidxExact) => {
+            format!("index of {} codebooks x {} codewords", config.codebooks, config.codewords)
+        }
+        (_, ProposalKind::Kernel) => "a tree of sums over the items".to_string(),
+        _ => "weights of the items".to_string(),
+    }
+}
+
+fn diagnostics_bytes(config: &Config, items: u64, threads: u64) -> u64 {
+    match config.model {
+        // Logits, ln Q and a list of all items for each user that a thread looks at.
+        ModelKind::FastVae => 12 * items * threads.min(8),
+        ModelKind::MultVae => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(plan: &MemoryPlan, name: &str) -> u64 {
+        plan.parts.iter().find(|part| part.name == name).unwrap_or_else(|| panic!("{name}")).bytes
+    }
+
+    #[test]
+    fn a_million_items_with_the_paper_preset_take_three_tables_of_232_columns() {
+        let plan = MemoryPlan::of(&Config::paper(), 100_000, 1_000_000, 1_000_000);
+        assert_eq!(part(&plan, "encoder with moments"), 3 * 1_000_000 * 208 * 4);
+        assert_eq!(part(&plan, "item vectors with moments"), 3 * 1_000_000 * 32 * 4);
+        assert_eq!(part(&plan, "interactions"), 4_000_000 + 800_000);
+        assert!(!plan.parts.iter().any(|part| part.name == "parameters of the best epoch"));
+        assert!((2_880_000_000..3_200_000_000).contains(&plan.peak_bytes()), "{}", plan.peak_bytes());
+        // Rows are not padded on disk.
+        assert!((2_784_000_000..2_850_000_000).contains(&plan.checkpoint_bytes));
+    }
+
+    #[test]
+    fn validation_keeps_the_best_parameters_and_the_whole_data() {
+        let with = Config { patience: 4, ..Config::paper() };
+        let (with, without) =
+            (MemoryPlan::of(&with, 1000, 5000, 40_000), MemoryPlan::of(&Config::paper(), 1000, 5000, 40_000));
+        assert!(part(&with, "parameters of the best epoch") > 5000 * 232 * 4);
+        assert_eq!(part(&with, "interactions"), 2 * part(&without, "interactions"));
+        assert!(with.checkpoint_bytes > without.checkpoint_bytes);
+    }
+
+    #[test]
+    fn the_steps_of_a_sampled_model_do_not_grow_with_the_catalogue() {
+        let config = Config::paper();
+        let small = EpochCost::of(&config, 10_000, 100_000, 500_000);
+        let large = EpochCost::of(&config, 10_000, 1_000_000, 500_000);
+        assert!(large.step_operations < 1.3 * small.step_operations);
+        assert!(large.refresh_operations > 9.0 * small.refresh_operations);
+        let full = Config { model: ModelKind::MultVae, ..config };
+        let small = EpochCost::of(&full, 10_000, 100_000, 500_000);
+        let large = EpochCost::of(&full, 10_000, 1_000_000, 500_000);
+        assert!(large.step_operations > 5.0 * small.step_operations);
+    }
+
+    #[test]
+    fn every_model_and_proposal_has_a_plan() {
+        for model in [ModelKind::FastVae, ModelKind::MultVae] {
+            for proposal in [
+                ProposalKind::Uniform,
+                ProposalKind::Popularity,
+                ProposalKind::Softmax,
+                ProposalKind::Kernel,
+                ProposalKind::Dns,
+                ProposalKind::MidxExact,
+                ProposalKind::MidxUniform,
+                ProposalKind::MidxPopularity,
+            ] {
+                let config = Config { model, proposal, item_bias: true, ..Config::default() };
+                let plan = MemoryPlan::of(&config, 100, 200, 1000);
+                assert!(plan.peak_bytes() > PROGRAM && plan.checkpoint_bytes > plan.model_bytes);
+                let cost = EpochCost::of(&config, 100, 200, 1000);
+                assert!(cost.step_operations > 0.0 && cost.step_bytes > 0.0 && cost.steps == 1);
+            }
+        }
+    }
+}
