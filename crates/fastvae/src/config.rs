@@ -56,7 +56,8 @@ pub struct Config {
     pub batch: usize,
     /// Passes over the users, at most.
     pub epochs: usize,
-    /// Validations without improvement before training stops; 0 means never, and no validation part is taken.
+    /// Validations in a row that are worse than the best by more than their noise before training stops; 0 means
+    /// never, and no validation part is taken.
     pub patience: usize,
     /// Epochs between validations.
     pub validate_every: usize,

@@ -18,7 +18,7 @@ use crate::backend::{Backend, CpuBackend, StepContext, StepReport};
 use crate::config::Config;
 use crate::data::{Interactions, Statistics, UserId, hold_out};
 use crate::error::{Error, Result};
-use crate::eval::{Measure, Metric, evaluate};
+use crate::eval::{Estimate, Measure, Metric, evaluate};
 use crate::index::{IndexSettings, InvertedMultiIndex};
 use crate::math::{Purpose, Stream};
 use crate::model::Parameters;
@@ -77,7 +77,9 @@ struct Progress {
     /// Of the epoch under way.
     sums: Sums,
     best: Option<BestEpoch>,
-    /// Validations since the best one.
+    /// The largest validation metric so far.
+    highest: f64,
+    /// Validations since one that was as good as the best.
     waited: usize,
     records: Vec<EpochRecord>,
 }
@@ -94,7 +96,7 @@ struct Sums {
     index_seconds: f64,
 }
 
-/// The best validation so far.
+/// The validation whose parameters are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BestEpoch {
     /// Epoch, counted from 1.
@@ -168,7 +170,7 @@ impl Training {
         &self.progress.records
     }
 
-    /// The best validation so far, where there is a validation part.
+    /// The validation whose parameters are kept, where there is a validation part.
     pub fn best(&self) -> Option<BestEpoch> {
         self.progress.best
     }
@@ -301,7 +303,7 @@ impl Training {
                 let parameters = self.backend.parameters().view();
                 let evaluation =
                     self.pool.install(|| evaluate(parameters, &self.train, part, &[VALIDATION_METRIC]))?;
-                evaluation.mean(VALIDATION_METRIC)
+                evaluation.metrics.get(&VALIDATION_METRIC).copied()
             }
             _ => None,
         };
@@ -312,7 +314,7 @@ impl Training {
             likelihood_loss: sums.likelihood_loss / n,
             kl: sums.kl / n,
             learning_rate: self.config.learning_rate * self.config.decay.at(epoch, self.config.epochs),
-            validation,
+            validation: validation.map(|estimate| estimate.mean),
             seconds: sums.seconds,
             index_seconds: sums.index_seconds,
             cpu_seconds: sums.cpu_seconds,
@@ -328,8 +330,8 @@ impl Training {
                 "lower learning_rate, or set clip",
             ));
         }
-        if let Some(value) = validation {
-            self.note_validation(BestEpoch { epoch: epoch + 1, value });
+        if let Some(estimate) = validation {
+            self.note_validation(epoch + 1, estimate);
         }
         let progress = &mut self.progress;
         progress.records.push(record);
@@ -339,17 +341,23 @@ impl Training {
         Ok(())
     }
 
-    /// Keeps the parameters if this validation is the best.
-    fn note_validation(&mut self, now: BestEpoch) {
-        if self.progress.best.is_none_or(|best| now.value > best.value) {
-            self.progress.best = Some(now);
-            self.progress.waited = 0;
-            match &mut self.best {
-                Some(best) => best.copy_from(self.backend.parameters()),
-                best => *best = Some(self.backend.parameters().clone()),
-            }
-        } else {
-            self.progress.waited += 1;
+    /// Keeps the parameters unless this validation is worse than the best by more than its noise.
+    ///
+    /// The noise is half a standard error over the validation users. Within it the later epoch is kept: as the
+    /// step size falls, later is better on average, and the largest of many noisy values is not.
+    fn note_validation(&mut self, epoch: usize, estimate: Estimate) {
+        let Progress { best, highest, waited, .. } = &mut self.progress;
+        let value = estimate.mean;
+        *highest = highest.max(value);
+        if value < *highest - 0.5 * estimate.standard_error.unwrap_or(0.0) {
+            *waited += 1;
+            return;
+        }
+        *waited = 0;
+        *best = Some(BestEpoch { epoch, value });
+        match &mut self.best {
+            Some(best) => best.copy_from(self.backend.parameters()),
+            best => *best = Some(self.backend.parameters().clone()),
         }
     }
 }
