@@ -55,7 +55,7 @@ pub struct SettingFlags {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// One setting, such as negatives=200 or kl.beta=0.2; may be repeated
+    /// One setting, such as negatives=200 or kl.beta=0.2; may be repeated (keys: `fastvae train --help`)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 
@@ -110,7 +110,7 @@ impl SettingFlags {
         };
         let named = file.remove("preset").map(|value| preset_named(&value)).transpose()?;
         let preset = self.preset.or(named).unwrap_or(Preset::Default);
-        let mut layers = Layers::new(preset.config());
+        let mut layers = Layers::new(&preset.config());
         if let Some(path) = &self.config {
             layers.lay(file, |key| format!("{}: `{key}`", path.display()))?;
         }
@@ -184,15 +184,19 @@ struct Layers {
     valid: Vec<String>,
 }
 
+/// Every key that can be set.
+pub fn keys() -> Vec<String> {
+    let complete = Config {
+        clip: Some(1.0),
+        kl: fastvae::config::Kl { beta: Some(0.0), gamma: Some(0.0), anneal_steps: 0 },
+        ..Config::default()
+    };
+    leaves(&to_table(&complete)).into_iter().map(|(key, _)| key).collect()
+}
+
 impl Layers {
-    fn new(config: Config) -> Self {
-        let complete = Config {
-            clip: Some(1.0),
-            kl: fastvae::config::Kl { beta: Some(0.0), gamma: Some(0.0), anneal_steps: 0 },
-            ..Config::default()
-        };
-        let valid = leaves(&to_table(&complete)).into_iter().map(|(key, _)| key).collect();
-        Self { table: to_table(&config), valid }
+    fn new(config: &Config) -> Self {
+        Self { table: to_table(config), valid: keys() }
     }
 
     /// Lays `layer` over what is there; `name` says where a key comes from.

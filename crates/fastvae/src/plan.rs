@@ -19,6 +19,9 @@ const GROWTH: f64 = 1.5;
 const ID: u64 = 8;
 /// The program itself: code, thread stacks, the allocator's slack.
 const PROGRAM: u64 = 16_000_000;
+/// Bytes for each row of a file while it is read: pairs as they come, sorted copies, a filtered copy (14 to 25
+/// measured).
+const READING: u64 = 24;
 /// Rounds of the clustering that a refresh runs, about.
 const REFRESH_ROUNDS: f64 = 3.0;
 
@@ -27,6 +30,8 @@ const REFRESH_ROUNDS: f64 = 3.0;
 pub struct MemoryPlan {
     /// What is held at the same time.
     pub parts: Vec<MemoryPart>,
+    /// What reading the data takes, before anything of `parts` but the interactions is there.
+    pub reading_bytes: u64,
     /// A checkpoint on disk.
     pub checkpoint_bytes: u64,
     /// The model file, without titles and stored users.
@@ -108,6 +113,7 @@ impl MemoryPlan {
         let exact = parameter_bytes(config, n_items, |n| n as u64);
         Self {
             parts,
+            reading_bytes: PROGRAM + interactions * READING + (users + items) * ID,
             checkpoint_bytes: exact * if validates { 4 } else { 3 } + proposal_bytes(config, n_items) / 2,
             model_bytes: exact + items * (4 + ID) + proposal_bytes(config, n_items) / 4,
         }
@@ -115,7 +121,7 @@ impl MemoryPlan {
 
     /// The most that is held at once.
     pub fn peak_bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.bytes).sum()
+        self.parts.iter().map(|part| part.bytes).sum::<u64>().max(self.reading_bytes)
     }
 }
 

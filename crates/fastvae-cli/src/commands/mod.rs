@@ -38,11 +38,11 @@ pub struct Cli {
     command: Command,
 
     /// Say nothing but errors on standard error
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, conflicts_with = "verbose", display_order = 900)]
     quiet: bool,
 
     /// Say more on standard error
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = 901)]
     verbose: bool,
 }
 
@@ -110,6 +110,17 @@ mod tests {
     #[test]
     fn flags_do_not_collide() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_train_lists_every_setting() {
+        let command = Cli::command();
+        let train = command.find_subcommand("train").expect("there is a command train");
+        let help = train.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let words: Vec<&str> = help.split([' ', '\n', ';']).collect();
+        for key in crate::settings::keys() {
+            assert!(words.contains(&key.as_str()), "`{key}` is not in the help");
+        }
     }
 
     #[test]

@@ -96,6 +96,7 @@ impl Plan {
                 "available_bytes": available,
                 "fits": fits,
                 "parts": memory.parts,
+                "reading_bytes": memory.reading_bytes,
                 "checkpoint_bytes": memory.checkpoint_bytes,
                 "model_bytes": memory.model_bytes,
                 "step_operations_per_epoch": cost.step_operations,
@@ -132,6 +133,11 @@ fn memory_text(memory: &MemoryPlan, available: Option<u64>) -> String {
         table.add_row([part.name, &bytes(part.bytes), &part.formula]);
     }
     let available = available.map(|n| format!("of {} available", bytes(n))).unwrap_or_default();
+    table.add_row([
+        "reading the data",
+        &bytes(memory.reading_bytes),
+        "before the training; not at the same time",
+    ]);
     table.add_row(["predicted peak", &bytes(memory.peak_bytes()), &available]);
     table.add_row(["checkpoint", &bytes(memory.checkpoint_bytes), "on disk"]);
     table.add_row(["model", &bytes(memory.model_bytes), "on disk, without titles and users"]);

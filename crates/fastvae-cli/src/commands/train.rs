@@ -34,6 +34,10 @@ Examples:
   fastvae train ratings.csv -o model.fastvae --resume           after an interruption
 
 Settings come from the preset, then --config, then --set, then flags such as --epochs; the later wins.
+Keys: model hidden latent activation dropout latent_samples item_bias proposal estimator negatives codewords
+codebooks quantizer popularity kl.beta kl.gamma kl.anneal_steps optimizer learning_rate decay.schedule
+decay.factor decay.every weight_decay weight_decay_mode clip batch epochs patience validate_every
+validation_users seed threads refresh_every; `fastvae inspect MODEL` shows the values of a trained model.
 Ctrl-C saves a checkpoint beside the model (MODEL.checkpoint), from which --resume goes on.")]
 pub struct Train {
     /// File of interactions: CSV, TSV, MovieLens, Parquet, .inter, .mtx, .npz, .mat; .gz and .zst too
