@@ -43,29 +43,30 @@ pub fn product(out: &mut [f32], out_stride: usize, keep: bool, left: Operand<'_>
     assert!(out_stride >= n && out.len() >= (m - 1) * out_stride + n, "room for a {m} x {n} product");
     let (left, left_cs, left_rs) = left.layout();
     let (right, right_cs, right_rs) = right.layout();
+    // The kernel writes columns, and `out` has rows: it is given out^T = right^T left^T.
     // SAFETY: a view holds at least (rows - 1) * stride + cols readable floats, all that a product reads; the
     // assertion above says the same of `out`, which cannot alias them since it is borrowed exclusively.
     unsafe {
-        gemm::gemm(
-            m,
+        gemm_f32::gemm::f32::get_gemm_fn()(
             n,
+            m,
             k,
             out.as_mut_ptr(),
-            1,
             out_stride as isize,
+            1,
             keep,
-            left,
-            left_cs,
-            left_rs,
             right,
-            right_cs,
             right_rs,
+            right_cs,
+            left,
+            left_rs,
+            left_cs,
             1.0,
             1.0,
             false,
             false,
             false,
-            gemm::Parallelism::None,
+            gemm_common::Parallelism::None,
         );
     }
 }
