@@ -48,14 +48,6 @@ fn is_usage(error: &anyhow::Error) -> bool {
     })
 }
 
-/// The same message, no longer taken for a mistake of the caller: what a run reports after it began.
-pub fn of_run(error: fastvae::Error) -> anyhow::Error {
-    match error {
-        fastvae::Error::Config { .. } => anyhow::Error::msg(error.to_string()),
-        error => error.into(),
-    }
-}
-
 /// An input or output error of `path`.
 pub fn io(path: &std::path::Path, source: io::Error) -> anyhow::Error {
     fastvae::Error::io(path, source).into()

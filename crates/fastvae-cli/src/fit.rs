@@ -88,7 +88,7 @@ pub fn fit(
         Ok(Control::Continue)
     });
     drop(progress);
-    let outcome = outcome.map_err(failure::of_run)?;
+    let outcome = outcome?;
     if let (Outcome::Interrupted, Some(checkpoints)) = (outcome, checkpoints) {
         training.save_checkpoint(&checkpoints.path)?;
     }

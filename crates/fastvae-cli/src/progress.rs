@@ -14,7 +14,6 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     epochs: usize,
     /// Of the last epoch that had it.
-    kl: Option<f64>,
     validation: Option<f64>,
 }
 
@@ -31,8 +30,7 @@ impl Progress {
             bar.reset_eta();
             logging::bars().add(bar)
         });
-        let last = training.records().last();
-        Self { bar, epochs, kl: last.map(|record| record.kl), validation: training.best().map(|b| b.value) }
+        Self { bar, epochs, validation: training.best().map(|b| b.value) }
     }
 
     /// Shows one event.
@@ -48,16 +46,15 @@ impl Progress {
         if let Some(bar) = &self.bar {
             let done = PARTS * step.step as u64 / step.n_steps.max(1) as u64;
             bar.set_position((step.epoch as u64 - 1) * PARTS + done);
-            bar.set_message(self.message(step.epoch, step.loss, step.users_per_second));
+            bar.set_message(self.message(step.epoch, step.loss, step.kl, step.users_per_second));
         }
     }
 
     fn show_epoch(&mut self, record: &EpochRecord) {
-        self.kl = Some(record.kl);
         self.validation = record.validation.or(self.validation);
         if let Some(bar) = &self.bar {
             bar.set_position(record.epoch as u64 * PARTS);
-            bar.set_message(self.message(record.epoch, record.loss, record.users_per_second));
+            bar.set_message(self.message(record.epoch, record.loss, record.kl, record.users_per_second));
             return;
         }
         let validation = record.validation.map(|value| format!(" ndcg@50={value:.4}")).unwrap_or_default();
@@ -75,11 +72,10 @@ impl Progress {
         );
     }
 
-    fn message(&self, epoch: usize, loss: f64, users_per_second: f64) -> String {
-        let kl = self.kl.map(|kl| format!("  KL {kl:.2}")).unwrap_or_default();
+    fn message(&self, epoch: usize, loss: f64, kl: f64, users_per_second: f64) -> String {
         let ndcg = self.validation.map(|value| format!("  NDCG@50 {value:.4}")).unwrap_or_default();
         format!(
-            "epoch {epoch}/{}  loss {loss:.2}{kl}{ndcg}  {} users/s",
+            "epoch {epoch}/{}  loss {loss:.2}  KL {kl:.2}{ndcg}  {} users/s",
             self.epochs,
             thousands(users_per_second as u64)
         )

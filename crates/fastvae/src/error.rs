@@ -64,6 +64,15 @@ pub enum Error {
         remedy: String,
     },
 
+    /// Training left the numbers that can be computed with.
+    #[error("the loss became {loss} in epoch {epoch}; lower `learning_rate`, or set `clip`")]
+    Diverged {
+        /// Epoch, counted from 1.
+        epoch: usize,
+        /// Loss per user.
+        loss: f64,
+    },
+
     /// An identifier that the model or the data does not know.
     #[error("unknown {what} `{id}`; {remedy}")]
     UnknownId {

@@ -18,9 +18,12 @@ Examples:
   fastvae generate -o data.csv --titles titles.csv --seed 7
   fastvae generate -o large.tsv.zst --users 1000000 --items 10000000 --interactions 100000000
 
-Memory does not grow with the sizes. Extensions choose commas (.csv) or tabs and compression (.gz, .zst).")]
+  fastvae generate -o large.mtx.zst --users 50000 --items 1000000 --interactions 1000000
+
+Memory does not grow with the sizes. Extensions choose commas (.csv), tabs or MatrixMarket (.mtx), and compression
+(.gz, .zst). MatrixMarket declares the size of the catalogue: items that nobody touched stay in it.")]
 pub struct Generate {
-    /// Where the interactions go: user and item, one pair a line, no header
+    /// Where the interactions go: user and item, one pair a line
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
@@ -68,13 +71,7 @@ impl Generate {
         for path in std::iter::once(&self.output).chain(&self.titles) {
             check_writable(path)?;
         }
-        let mut table = TableWriter::create(&self.output)?;
-        let mut written = 0usize;
-        generator.for_each_user(|user, items| {
-            written += items.len();
-            items.iter().try_for_each(|&item| table.pair(user.into(), item.into()))
-        })?;
-        table.finish()?;
+        let written = self.write_interactions(&generator)?;
         if let Some(path) = &self.titles {
             let mut table = TableWriter::create(path)?;
             table.record(["item_id", "title"])?;
@@ -100,5 +97,34 @@ impl Generate {
             thousands(users),
             thousands(items)
         ))
+    }
+
+    /// Streams the interactions to their file; returns how many there are.
+    fn write_interactions(&self, generator: &Generator) -> Result<usize> {
+        let mut table = TableWriter::create(&self.output)?;
+        // MatrixMarket counts from 1, and announces its sizes: the rows are generated twice instead of held.
+        let first = u64::from(self.is_matrix_market());
+        if self.is_matrix_market() {
+            let mut announced = 0;
+            generator.for_each_user(|_, items| {
+                announced += items.len();
+                Ok(())
+            })?;
+            table.line("%%MatrixMarket matrix coordinate pattern general")?;
+            table.line(&format!("{} {} {announced}", self.users, self.items))?;
+        }
+        let mut written = 0;
+        generator.for_each_user(|user, items| {
+            written += items.len();
+            items.iter().try_for_each(|&item| table.pair(u64::from(user) + first, u64::from(item) + first))
+        })?;
+        table.finish()?;
+        Ok(written)
+    }
+
+    /// Whether the output's name ends in `.mtx`, compressed or not.
+    fn is_matrix_market(&self) -> bool {
+        let name = self.output.to_string_lossy().to_ascii_lowercase();
+        name.trim_end_matches(".gz").trim_end_matches(".zst").ends_with(".mtx")
     }
 }

@@ -77,6 +77,14 @@ impl TableWriter {
         self.write(|output| writeln!(output, "{user}{delimiter}{item}"))
     }
 
+    /// Writes one line as it is.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the disk refuses.
+    pub fn line(&mut self, text: &str) -> Result<()> {
+        self.write(|output| writeln!(output, "{text}"))
+    }
+
     /// Completes the file and gives it its name.
     ///
     /// # Errors

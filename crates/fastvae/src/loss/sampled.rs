@@ -299,7 +299,7 @@ fn negative_pass<S: Simd, const L: usize>(
             let scale = (largest - chunk_largest).exp();
             total *= scale;
             for sum in &mut sum_vector {
-                *sum = *sum * scale;
+                *sum *= scale;
             }
             if L == 0 {
                 mean.iter_mut().for_each(|m| *m *= scale);

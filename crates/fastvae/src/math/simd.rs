@@ -52,7 +52,7 @@ pub fn exp<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
     let r = n.mul_add(f32x16::splat(simd, -0.693_359_4), x);
     let r = n.mul_add(f32x16::splat(simd, 2.121_944_4e-4), r);
     let mut p = f32x16::splat(simd, 1.987_569_1e-4);
-    for c in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+    for c in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         p = p.mul_add(r, f32x16::splat(simd, c));
     }
     let fraction = p.mul_add(r * r, r) + 1.0;
@@ -78,7 +78,7 @@ pub fn ln<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
         -1.666_805_8e-1,
         2.000_071_5e-1,
         -2.499_999_4e-1,
-        3.333_333_1e-1,
+        0.333_333_3,
     ] {
         p = p.mul_add(f, f32x16::splat(simd, c));
     }
@@ -178,7 +178,7 @@ pub fn exp_shifted(values: &mut [f32], shift: f32) -> f64 {
             for lane in &mut lanes {
                 let e = exp(simd, f32x16::from_slice(simd, lane) - shift);
                 e.store_slice(lane);
-                sum = sum + e;
+                sum += e;
             }
             total += f64::from(sum.reduce_sum());
             let tail = lanes.into_remainder();

@@ -150,7 +150,7 @@ fn same_settings(now: &Config, then: &Config) -> Result<()> {
 }
 
 /// The tables of some parameters by name.
-fn tables<'p>(p: &'p Parameters) -> [(&'static str, &'p Matrix); 5] {
+fn tables(p: &Parameters) -> [(&'static str, &Matrix); 5] {
     [
         ("encoder", &p.encoder),
         ("hidden_bias", &p.hidden_bias),

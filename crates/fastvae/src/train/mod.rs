@@ -262,6 +262,7 @@ impl Training {
                 step: self.progress.step_in_epoch,
                 n_steps,
                 loss: (sums.likelihood_loss + sums.weighted_kl) / sums.users as f64,
+                kl: sums.kl / sums.users as f64,
                 users_per_second: sums.users as f64 / sums.seconds.max(1e-9),
             };
             // The last step is told of with its epoch, so that a stop there resumes after the validation.
@@ -299,7 +300,7 @@ impl Training {
         let sums = self.progress.sums;
         let last = epoch + 1 == self.config.epochs;
         let validation = match &self.validation {
-            Some(part) if (epoch + 1) % self.config.validate_every == 0 || last => {
+            Some(part) if (epoch + 1).is_multiple_of(self.config.validate_every) || last => {
                 let parameters = self.backend.parameters().view();
                 let evaluation =
                     self.pool.install(|| evaluate(parameters, &self.train, part, &[VALIDATION_METRIC]))?;
@@ -324,11 +325,7 @@ impl Training {
             }),
         };
         if !record.loss.is_finite() {
-            return Err(Error::config(
-                "learning_rate",
-                format!("the loss became {} in epoch {}", record.loss, record.epoch),
-                "lower learning_rate, or set clip",
-            ));
+            return Err(Error::Diverged { epoch: record.epoch, loss: record.loss });
         }
         if let Some(estimate) = validation {
             self.note_validation(epoch + 1, estimate);

@@ -32,6 +32,8 @@ pub struct StepProgress {
     pub n_steps: usize,
     /// Mean loss per user so far in this epoch.
     pub loss: f64,
+    /// Mean KL divergence per user so far in this epoch, unweighted.
+    pub kl: f64,
     /// Users trained on per second in this epoch.
     pub users_per_second: f64,
 }

@@ -258,18 +258,20 @@ fn check_known(path: &Path, options: &ReadOptions, rows: &Interactions, report: 
     Err(Error::input(path, None, problem, remedy))
 }
 
+/// Says what was read, and what was left out or merged where anything was.
 fn log(path: &Path, rows: &Interactions, report: &ReadReport) {
+    let some = |count: u64| (count > 0).then_some(count);
     tracing::info!(
         path = %path.display(),
         rows = report.rows,
         users = rows.n_users(),
         items = rows.n_items(),
         interactions = rows.n_interactions(),
-        below_min_rating = report.below_min_rating,
-        non_positive_weights = report.non_positive_weights,
-        duplicates = report.duplicates,
-        unknown_users = report.unknown_users,
-        unknown_items = report.unknown_items,
+        below_min_rating = some(report.below_min_rating),
+        non_positive_weights = some(report.non_positive_weights),
+        duplicates = some(report.duplicates),
+        unknown_users = some(report.unknown_users),
+        unknown_items = some(report.unknown_items),
         "read interactions"
     );
 }
