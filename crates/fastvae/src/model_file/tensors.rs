@@ -5,7 +5,7 @@
 //! sorted by the size of their values, widest first, behind a header padded to 64 bytes: each is then aligned
 //! and is used where it lies in a mapped file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::{Deref, Range};
@@ -49,7 +49,7 @@ element!(f32 => F32, f64 => F64, u8 => U8, u32 => U32, u64 => U64, i64 => I64);
 #[derive(Debug, Default)]
 pub struct TensorWriter<'a> {
     arrays: Vec<(TensorInfo, String, Values<'a>)>,
-    metadata: HashMap<String, String>,
+    metadata: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
