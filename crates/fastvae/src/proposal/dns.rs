@@ -17,7 +17,7 @@ use crate::math::{Stream, simd};
 /// Uniform draws that compete for each negative (B).
 pub const COMPETITORS: usize = 10;
 
-/// The best scored of [`COMPETITORS`] uniform draws.
+/// The best scored of `COMPETITORS` uniform draws.
 #[derive(Debug, Clone)]
 pub struct Dns {
     n_items: usize,
