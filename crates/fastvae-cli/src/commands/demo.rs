@@ -105,8 +105,8 @@ impl Demo {
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
         }
         let counts = parts.train.item_counts();
-        let scores = training.pool().install(|| {
-            Scores::of(training.parameters().view(), &counts, &parts.train, &parts.test, &[10, 20, 50])
+        let scores = training.with_parameters(|parameters| {
+            Scores::of(parameters, &counts, &parts.train, &parts.test, &[10, 20, 50])
         })?;
         let records = training.records().to_vec();
         let mut model = training.into_model()?;

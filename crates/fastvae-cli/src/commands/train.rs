@@ -142,10 +142,9 @@ impl Train {
         let counts = whole.item_counts();
         if let Some(test) = &parts.test {
             let histories = parts.history.as_ref().unwrap_or(&whole);
-            let parameters = training.parameters().view();
-            let scores = training
-                .pool()
-                .install(|| Scores::of(parameters, &counts, histories, test, &self.cut_offs.at))?;
+            let scores = training.with_parameters(|parameters| {
+                Scores::of(parameters, &counts, histories, test, &self.cut_offs.at)
+            })?;
             report.scores = Some(scores);
         }
         report.note_training(&training);

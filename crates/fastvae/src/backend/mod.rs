@@ -53,6 +53,6 @@ pub trait Backend: Send {
     /// What the device reports; the CPU reports none.
     fn step(&mut self, users: &[UserId], context: StepContext) -> Result<StepReport>;
 
-    /// The parameters as they are now.
-    fn parameters(&self) -> &Parameters;
+    /// The parameters as they are now, brought into the order of the items from wherever the steps keep them.
+    fn parameters(&mut self) -> &Parameters;
 }

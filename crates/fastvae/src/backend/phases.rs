@@ -10,12 +10,14 @@ pub enum Phase {
     Encode,
     /// The dense layers and the latent draw.
     Dense,
-    /// The proposal: preparation, draws and `ln Q`.
+    /// The proposal: preparation and the cells of the draws.
     Draw,
-    /// Logits, softmax and the gradient at the query.
+    /// The items of the draws.
+    Settle,
+    /// Logits of the draws and the softmax sum.
     Softmax,
-    /// Putting gradient entries into buckets.
-    Group,
+    /// The positives: logits, loss, and the gradient at the query.
+    Positives,
     /// Back through the dense layers.
     Backward,
     /// Gradients and updates of the item vectors.
@@ -28,12 +30,13 @@ pub enum Phase {
 
 impl Phase {
     /// All phases, in the order of a step.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Encode,
         Self::Dense,
         Self::Draw,
+        Self::Settle,
         Self::Softmax,
-        Self::Group,
+        Self::Positives,
         Self::Backward,
         Self::Items,
         Self::Encoder,
@@ -45,9 +48,10 @@ impl Phase {
         match self {
             Self::Encode => "encode",
             Self::Dense => "dense layers",
-            Self::Draw => "draw negatives",
+            Self::Draw => "draw cells",
+            Self::Settle => "draw items",
             Self::Softmax => "softmax",
-            Self::Group => "group by item",
+            Self::Positives => "positives",
             Self::Backward => "backward, dense",
             Self::Items => "items: gradient + Adam",
             Self::Encoder => "encoder: gradient + Adam",

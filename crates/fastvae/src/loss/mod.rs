@@ -5,4 +5,4 @@ mod kl;
 mod sampled;
 
 pub use kl::{KlWeight, kl};
-pub use sampled::{Positives, SampledSoftmax};
+pub use sampled::{NegativeGradient, NegativeSum, Positives, SampledSoftmax, exclude};

@@ -16,7 +16,7 @@ use crate::config::Estimator;
 use crate::data::ItemId;
 use crate::math::matrix::LANES;
 use crate::math::simd::{axpy_in, dot_in, exp, lane_sums, level, prefetch};
-use crate::proposal::{Draws, ItemTable};
+use crate::proposal::ItemTable;
 
 /// Rows asked for ahead of their use.
 const AHEAD: usize = 16;
@@ -28,7 +28,7 @@ const CHUNK: usize = 32;
 /// The items of one user that the loss should rank high.
 #[derive(Debug, Clone, Copy)]
 pub struct Positives<'a> {
-    /// Items.
+    /// Their rows in the item table.
     pub items: &'a [ItemId],
     /// Their weights y; 1 where absent.
     pub weights: Option<&'a [f32]>,
@@ -39,22 +39,99 @@ pub struct Positives<'a> {
 /// Subtracted from the logit of a draw that must not count.
 const EXCLUDED: f32 = 1e30;
 
-impl Draws {
-    /// Takes the draws out of the loss that `is_positive` names, as the stratified estimator asks.
-    pub fn exclude(&mut self, is_positive: impl Fn(ItemId) -> bool) {
-        for (&item, correction) in self.items.iter().zip(&mut self.correction) {
-            if is_positive(item) {
-                *correction = EXCLUDED;
-            }
+/// Takes the draws out of the loss whose place `is_positive`, as the stratified estimator asks.
+pub fn exclude(places: &[u32], correction: &mut [f32], is_positive: impl Fn(u32) -> bool) {
+    for (&place, correction) in places.iter().zip(correction) {
+        if is_positive(place) {
+            *correction = EXCLUDED;
         }
     }
 }
 
-/// The loss of one query and the gradient at its logits; buffers are reused from query to query.
+/// The running softmax sum over one query's negatives, taken a few of them at a time. The sum of their vectors,
+/// weighted by `exp(logit - largest)`, is kept by the caller.
+#[derive(Debug, Clone, Copy)]
+pub struct NegativeSum {
+    largest: f32,
+    total: f32,
+}
+
+impl Default for NegativeSum {
+    fn default() -> Self {
+        Self { largest: f32::NEG_INFINITY, total: 0.0 }
+    }
+}
+
+impl NegativeSum {
+    /// Adds the first negatives of `ids`, as many as `logits` are: it holds their corrections and is left with
+    /// their corrected logits. `vectors` is the weighted sum so far, all zero at first. The rest of `ids` are rows
+    /// that come next, to be asked for meanwhile.
+    ///
+    /// `query` and `vectors` are padded rows; the item vectors must be padded too. Cost: O(T D).
+    pub fn add(
+        &mut self,
+        query: &[f32],
+        items: ItemTable<'_>,
+        ids: &[ItemId],
+        logits: &mut [f32],
+        vectors: &mut [f32],
+    ) {
+        debug_assert_eq!(query.len(), items.vectors.stride(), "a padded query");
+        // The number of vectors in a row is a constant for the usual sizes, so that they stay in registers.
+        match query.len() / LANES {
+            1 => {
+                dispatch!(level(), simd => add_negatives::<_, 1>(simd, self, query, items, ids, logits, vectors))
+            }
+            2 => {
+                dispatch!(level(), simd => add_negatives::<_, 2>(simd, self, query, items, ids, logits, vectors))
+            }
+            4 => {
+                dispatch!(level(), simd => add_negatives::<_, 4>(simd, self, query, items, ids, logits, vectors))
+            }
+            8 => {
+                dispatch!(level(), simd => add_negatives::<_, 8>(simd, self, query, items, ids, logits, vectors))
+            }
+            _ => {
+                dispatch!(level(), simd => add_negatives::<_, 0>(simd, self, query, items, ids, logits, vectors))
+            }
+        }
+    }
+
+    /// ln of the sum of the exponentials of all corrected logits.
+    fn log_sum(&self) -> f32 {
+        self.largest + self.total.ln()
+    }
+}
+
+/// What turns a query's logits into the gradients at them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NegativeGradient {
+    log_sum: f32,
+    pull: f32,
+}
+
+impl NegativeGradient {
+    /// `out[k] = scale *` the gradient at the corrected logit `logits[k]`.
+    #[inline(always)]
+    pub fn fill<S: Simd>(&self, simd: S, logits: &[f32], scale: f32, out: &mut [f32]) {
+        let pull = self.pull * scale;
+        let (lines, rest) = logits.as_chunks::<LANES>();
+        let (out_lines, out_rest) = out.as_chunks_mut::<LANES>();
+        for (logits, out) in lines.iter().zip(out_lines) {
+            (exp(simd, f32x16::load_array_ref(simd, logits) - self.log_sum) * pull).store_slice(out);
+        }
+        if !rest.is_empty() {
+            let mut line = [0.0; LANES];
+            line[..rest.len()].copy_from_slice(rest);
+            (exp(simd, f32x16::load_array_ref(simd, &line) - self.log_sum) * pull).store_slice(&mut line);
+            out_rest.copy_from_slice(&line[..rest.len()]);
+        }
+    }
+}
+
+/// The loss of one query and the gradients at its positives; buffers are reused from query to query.
 #[derive(Debug, Default)]
 pub struct SampledSoftmax {
-    /// Gradient at each negative's logit, beside the draws.
-    pub negatives: Vec<f32>,
     /// Gradient at each positive's logit, beside the positives.
     pub positives: Vec<f32>,
 }
@@ -67,48 +144,28 @@ impl Positives<'_> {
 }
 
 impl SampledSoftmax {
-    /// Computes the loss, fills the gradients at the logits, and writes the gradient at the query.
-    ///
-    /// `query` and `query_gradient` are padded rows; the item vectors must be padded too. Each negative's row
-    /// is read once. Cost: O((T + n) D).
-    pub fn run(
+    /// The loss of a query whose `n_draws` negatives are summed up in `negatives`. Turns `query_gradient`, which
+    /// holds their weighted vectors, into the gradient at the query, and fills that at the positives' logits.
+    /// Cost: O(n D).
+    pub fn finish(
         &mut self,
         estimator: Estimator,
         query: &[f32],
         items: ItemTable<'_>,
         positives: Positives<'_>,
-        draws: &Draws,
+        (negatives, n_draws): (&NegativeSum, usize),
         query_gradient: &mut [f32],
-    ) -> f64 {
-        assert_eq!(query.len(), items.vectors.stride(), "a padded query");
-        self.negatives.resize(draws.items.len(), 0.0);
+    ) -> (f64, NegativeGradient) {
         self.positives.resize(positives.items.len(), 0.0);
-        let negatives = &mut self.negatives;
-        // The number of vectors in a row is a constant for the usual sizes, so that they stay in registers.
-        let log_sum = match query.len() / LANES {
-            1 => {
-                dispatch!(level(), simd => negative_pass::<_, 1>(simd, query, items, draws, negatives, query_gradient))
-            }
-            2 => {
-                dispatch!(level(), simd => negative_pass::<_, 2>(simd, query, items, draws, negatives, query_gradient))
-            }
-            4 => {
-                dispatch!(level(), simd => negative_pass::<_, 4>(simd, query, items, draws, negatives, query_gradient))
-            }
-            8 => {
-                dispatch!(level(), simd => negative_pass::<_, 8>(simd, query, items, draws, negatives, query_gradient))
-            }
-            _ => {
-                dispatch!(level(), simd => negative_pass::<_, 0>(simd, query, items, draws, negatives, query_gradient))
-            }
-        };
         dispatch!(level(), simd => self.positive_logits(simd, query, items, positives));
+        let log_sum = negatives.log_sum();
         let (loss, pull) = match estimator {
             Estimator::Sampled => self.sampled(positives, log_sum),
-            Estimator::Stratified => self.stratified(positives, log_sum - (draws.items.len() as f32).ln()),
+            Estimator::Stratified => self.stratified(positives, log_sum - (n_draws as f32).ln()),
         };
-        dispatch!(level(), simd => self.finish(simd, items, positives, log_sum, pull, query_gradient));
-        loss
+        let scale = pull / negatives.total;
+        dispatch!(level(), simd => self.query_gradient(simd, items, positives, scale, query_gradient));
+        (loss, NegativeGradient { log_sum, pull })
     }
 
     /// Fills `positives` with their logits.
@@ -159,25 +216,17 @@ impl SampledSoftmax {
         (loss, mass * (log_rest - log_sum).exp())
     }
 
-    /// Turns the negatives' logits into gradients and completes the query's.
+    /// Scales the negatives' part of the query's gradient and adds the positives'.
     #[inline(always)]
-    fn finish<S: Simd>(
-        &mut self,
+    fn query_gradient<S: Simd>(
+        &self,
         simd: S,
         items: ItemTable<'_>,
         positives: Positives<'_>,
-        log_sum: f32,
-        pull: f32,
+        scale: f32,
         query_gradient: &mut [f32],
     ) {
-        let mut lanes = self.negatives.chunks_exact_mut(LANES);
-        for lane in &mut lanes {
-            (exp(simd, f32x16::from_slice(simd, lane) - log_sum) * pull).store_slice(lane);
-        }
-        for logit in lanes.into_remainder() {
-            *logit = (*logit - log_sum).exp() * pull;
-        }
-        query_gradient.iter_mut().for_each(|g| *g *= pull);
+        query_gradient.iter_mut().for_each(|g| *g *= scale);
         for (&item, &gradient) in positives.items.iter().zip(&self.positives) {
             axpy_in(simd, gradient, items.vectors.padded_row(item as usize), query_gradient);
         }
@@ -250,78 +299,87 @@ fn add_columns<S: Simd, const L: usize>(
     L * LANES
 }
 
-/// Fills `logits` with the corrected logits of the negatives and `mean` with their softmax-weighted mean
-/// vector; returns their log-sum-exp. Streaming: the sum is rescaled when a larger logit appears.
+/// The body of [`NegativeSum::add`]. Streaming: the sum is rescaled when a larger logit appears.
 ///
 /// `L` is the number of vectors in a row, or 0 for any number.
 #[inline(always)]
-fn negative_pass<S: Simd, const L: usize>(
+fn add_negatives<S: Simd, const L: usize>(
     simd: S,
+    sum: &mut NegativeSum,
     query: &[f32],
     items: ItemTable<'_>,
-    draws: &Draws,
+    ids: &[ItemId],
     logits: &mut [f32],
-    mean: &mut [f32],
-) -> f32 {
+    vectors: &mut [f32],
+) {
     let zero = f32x16::splat(simd, 0.0);
     let mut q = [zero; L];
     let mut sum_vector = [zero; L];
-    for (l, q) in q.iter_mut().enumerate() {
-        *q = f32x16::from_slice(simd, &query[l * LANES..][..LANES]);
+    for l in 0..L {
+        q[l] = f32x16::from_slice(simd, &query[l * LANES..][..LANES]);
+        sum_vector[l] = f32x16::from_slice(simd, &vectors[l * LANES..][..LANES]);
     }
-    mean.fill(0.0);
-    let (mut largest, mut total) = (f32::NEG_INFINITY, 0.0f32);
+    let (mut largest, mut total) = (sum.largest, sum.total);
     let mut weights = [0.0f32; CHUNK];
     for (chunk, logits) in logits.chunks_mut(CHUNK).enumerate() {
         let start = chunk * CHUNK;
-        let ids = &draws.items[start..start + logits.len()];
-        let correction = &draws.correction[start..start + logits.len()];
+        let chunk_ids = &ids[start..start + logits.len()];
         for (group, logits) in logits.chunks_mut(LANES).enumerate() {
             let first = group * LANES;
             let mut products = [zero; LANES];
-            let ahead = if L == 0 { AHEAD_WIDE } else { AHEAD };
-            for (k, (product, &item)) in
-                products.iter_mut().zip(&ids[first..first + logits.len()]).enumerate()
-            {
-                if let Some(&next) = draws.items.get(start + first + k + ahead) {
+            let group_ids = &chunk_ids[first..first + logits.len()];
+            for (k, (product, &item)) in products.iter_mut().zip(group_ids).enumerate() {
+                let ahead = if L == 0 { AHEAD_WIDE } else { AHEAD };
+                if let Some(&next) = ids.get(start + first + k + ahead) {
                     prefetch(items.vectors.padded_row(next as usize));
                 }
                 let row = items.vectors.padded_row(item as usize);
                 *product = if L == 0 { partial_dot(simd, query, row) } else { register_dot(simd, &q, row) };
             }
             let sums = lane_sums(products);
-            for (k, logit) in logits.iter_mut().enumerate() {
-                *logit = sums.as_slice()[k] + bias(items, ids[first + k]) - correction[first + k];
+            if items.bias.is_none() && logits.len() == LANES {
+                (sums - f32x16::from_slice(simd, logits)).store_slice(logits);
+            } else {
+                for (k, logit) in logits.iter_mut().enumerate() {
+                    *logit = sums.as_slice()[k] + bias(items, group_ids[k]) - *logit;
+                }
             }
         }
-        let chunk_largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        if chunk_largest > largest {
-            let scale = (largest - chunk_largest).exp();
+        for (weights, logits) in weights.chunks_exact_mut(LANES).zip(logits.chunks(LANES)) {
+            weights[..logits.len()].copy_from_slice(logits);
+            weights[logits.len()..].fill(f32::NEG_INFINITY);
+        }
+        let used = logits.len().next_multiple_of(LANES);
+        let mut top = f32x16::splat(simd, f32::NEG_INFINITY);
+        for line in weights[..used].chunks_exact(LANES) {
+            top = top.max(f32x16::from_slice(simd, line));
+        }
+        let top = top.reduce_max();
+        if top > largest {
+            let scale = (largest - top).exp();
             total *= scale;
             for sum in &mut sum_vector {
                 *sum *= scale;
             }
             if L == 0 {
-                mean.iter_mut().for_each(|m| *m *= scale);
+                vectors.iter_mut().for_each(|v| *v *= scale);
             }
-            largest = chunk_largest;
+            largest = top;
         }
-        weights[logits.len()..].fill(0.0);
-        for (weights, logits) in weights.chunks_exact_mut(LANES).zip(logits.chunks(LANES)) {
-            let a = if logits.len() == LANES {
-                f32x16::from_slice(simd, logits)
-            } else {
-                f32x16::from_fn(simd, |i| logits.get(i).copied().unwrap_or(f32::NEG_INFINITY))
-            };
-            exp(simd, a - largest).store_slice(weights);
-            weights[logits.len()..].fill(0.0);
+        let mut line_sum = zero;
+        for line in weights[..used].chunks_exact_mut(LANES) {
+            let logit = f32x16::from_slice(simd, line);
+            let present = logit.simd_gt(f32x16::splat(simd, f32::NEG_INFINITY));
+            let weight = present.select(exp(simd, logit - largest), zero);
+            weight.store_slice(line);
+            line_sum += weight;
         }
-        total += weights[..logits.len().next_multiple_of(LANES)].iter().sum::<f32>();
+        total += line_sum.reduce_sum();
         if L == 0 {
-            add_rows(simd, items, ids, &weights, mean);
+            add_rows(simd, items, chunk_ids, &weights, vectors);
             continue;
         }
-        for (&item, &weight) in ids.iter().zip(&weights) {
+        for (&item, &weight) in chunk_ids.iter().zip(&weights) {
             let row = &items.vectors.padded_row(item as usize)[..L * LANES];
             let w = f32x16::splat(simd, weight);
             for l in 0..L {
@@ -331,16 +389,16 @@ fn negative_pass<S: Simd, const L: usize>(
         }
     }
     for (l, sum) in sum_vector.iter().enumerate() {
-        sum.store_slice(&mut mean[l * LANES..][..LANES]);
+        sum.store_slice(&mut vectors[l * LANES..][..LANES]);
     }
-    mean.iter_mut().for_each(|m| *m /= total);
-    largest + total.ln()
+    *sum = NegativeSum { largest, total };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::math::{Matrix, Purpose, Stream};
+    use crate::proposal::Draws;
 
     fn log_sum_exp(values: &[f64]) -> f64 {
         let top = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -395,8 +453,32 @@ mod tests {
         let query = Matrix::from_rows(1, dim, &normals(dim, scale));
         let bias = normals(40, 0.5);
         let correction = normals(n_draws, 1.0);
-        let draws = Draws { items: (0..n_draws).map(|k| (k * 17 % 40) as u32).collect(), correction };
+        let items = (0..n_draws).map(|k| (k * 17 % 40) as u32).collect();
+        let mut draws = Draws::default();
+        (draws.items, draws.correction) = (items, correction);
         Case { table, bias, query, draws, correction: normals(3, 1.0) }
+    }
+
+    /// A whole query: loss, gradient at the query, at the negatives and at the positives.
+    fn run(
+        estimator: Estimator,
+        query: &[f32],
+        items: ItemTable<'_>,
+        positives: Positives<'_>,
+        draws: &Draws,
+    ) -> (f64, Vec<f32>, Vec<f32>, Vec<f32>) {
+        let (mut sum, mut logits, mut gradient) =
+            (NegativeSum::default(), draws.correction.clone(), vec![0.0; query.len()]);
+        // In uneven pieces, as the partitions bring them.
+        let cut = draws.items.len() / 3;
+        sum.add(query, items, &draws.items, &mut logits[..cut], &mut gradient);
+        sum.add(query, items, &draws.items[cut..], &mut logits[cut..], &mut gradient);
+        let mut softmax = SampledSoftmax::default();
+        let negatives = (&sum, draws.items.len());
+        let (loss, at) = softmax.finish(estimator, query, items, positives, negatives, &mut gradient);
+        let mut negatives = vec![0.0; logits.len()];
+        dispatch!(level(), simd => at.fill(simd, &logits, 1.0, &mut negatives));
+        (loss, gradient, negatives, softmax.positives)
     }
 
     #[test]
@@ -416,13 +498,12 @@ mod tests {
                     weights: weights.as_ref().map(|w| &w[..]),
                     correction: &c.correction,
                 };
-                let mut softmax = SampledSoftmax::default();
-                let mut gradient = vec![f32::NAN; c.query.stride()];
                 let mut draws = c.draws.clone();
                 if estimator == Estimator::Stratified {
-                    draws.exclude(|item| positives.items.contains(&item));
+                    exclude(&draws.items, &mut draws.correction, |item| positives.items.contains(&item));
                 }
-                let loss = softmax.run(estimator, c.query.row(0), items, positives, &draws, &mut gradient);
+                let (loss, gradient, negatives, at_positives) =
+                    run(estimator, c.query.row(0), items, positives, &draws);
                 let expected = oracle(estimator, c.query.view().row(0), items, positives, &c.draws);
                 assert!((loss / expected - 1.0).abs() < 1e-4, "dim {dim}: {loss} {expected}");
                 assert!(gradient[dim..].iter().all(|&g| g == 0.0), "padding has no gradient");
@@ -458,8 +539,7 @@ mod tests {
                             .map(|(_, g)| f64::from(*g))
                             .sum::<f64>()
                     };
-                    let got =
-                        at(&c.draws.items, &softmax.negatives) + at(positives.items, &softmax.positives);
+                    let got = at(&c.draws.items, &negatives) + at(positives.items, &at_positives);
                     assert!(
                         (got - slope_at(item)).abs() < 2e-3 * got.abs().max(1.0),
                         "item {item}: {got} {}",
@@ -474,15 +554,14 @@ mod tests {
     fn a_user_whose_draws_are_all_positives_trains_on_the_positives_alone() {
         let mut c = case(32, 5, 0.7);
         c.draws.items = vec![3, 3, 9, 21, 9];
-        c.draws.exclude(|item| [3, 9, 21].contains(&item));
+        exclude(&c.draws.items, &mut c.draws.correction, |item| [3, 9, 21].contains(&item));
         let items = ItemTable { vectors: c.table.view(), bias: None };
         let positives = Positives { items: &[3, 9, 21], weights: None, correction: &c.correction };
-        let (mut softmax, mut gradient) = (SampledSoftmax::default(), vec![0.0; 32]);
-        let run =
-            softmax.run(Estimator::Stratified, c.query.row(0), items, positives, &c.draws, &mut gradient);
-        assert!(run.is_finite() && gradient.iter().all(|g| g.is_finite()));
-        assert!(softmax.negatives.iter().all(|&g| g == 0.0));
-        assert!(softmax.positives.iter().sum::<f32>().abs() < 1e-5);
+        let (loss, gradient, negatives, at_positives) =
+            run(Estimator::Stratified, c.query.row(0), items, positives, &c.draws);
+        assert!(loss.is_finite() && gradient.iter().all(|g| g.is_finite()));
+        assert!(negatives.iter().all(|&g| g == 0.0));
+        assert!(at_positives.iter().sum::<f32>().abs() < 1e-5);
     }
 
     #[test]
@@ -490,15 +569,7 @@ mod tests {
         let c = case(32, 200, 60.0);
         let items = ItemTable { vectors: c.table.view(), bias: None };
         let positives = Positives { items: &[3, 9, 21], weights: None, correction: &c.correction };
-        let mut gradient = vec![0.0; 32];
-        let loss = SampledSoftmax::default().run(
-            Estimator::Sampled,
-            c.query.row(0),
-            items,
-            positives,
-            &c.draws,
-            &mut gradient,
-        );
+        let (loss, gradient, ..) = run(Estimator::Sampled, c.query.row(0), items, positives, &c.draws);
         let expected = oracle(Estimator::Sampled, c.query.view().row(0), items, positives, &c.draws);
         assert!((loss / expected - 1.0).abs() < 1e-4);
         assert!(gradient.iter().all(|g| g.is_finite()));

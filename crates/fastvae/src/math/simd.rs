@@ -269,15 +269,21 @@ pub fn fill_normals(stream: &Stream, out: &mut [f32]) {
 /// Asks the processor to load the cache lines of `row` soon.
 #[inline(always)]
 pub fn prefetch(row: &[f32]) {
-    for line in row.chunks(LANES) {
+    prefetch_at(row.as_ptr(), row.len());
+}
+
+/// As [`prefetch`], for `len` floats at any address: nothing is read or written.
+#[inline(always)]
+pub fn prefetch_at(row: *const f32, len: usize) {
+    for line in (0..len).step_by(LANES) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: prefetching has no effect on memory and accepts any address.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+            _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(line).cast());
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = line;
+        let _ = (row, line);
     }
 }
 

@@ -1,7 +1,5 @@
 //! Alias tables (Walker, 1977; built by Vose's method): a draw from any fixed distribution in constant time.
 
-use super::uniform::below;
-
 /// One slot: itself with probability `keep / 2^32`, else the slot `other`. Eight bytes, so that a draw touches
 /// one cache line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -11,55 +9,19 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Whether a draw that fell on this slot stays.
-    #[inline(always)]
-    pub(super) fn keeps(self, coin: u32) -> bool {
-        coin < self.keep
-    }
-
-    /// The slot that a draw goes to when it does not stay.
-    pub(super) fn other(self) -> u32 {
-        self.other
-    }
-
     /// The outcome of a draw that fell on this slot, numbered `own`.
     #[inline(always)]
     pub(super) fn choose(self, own: u32, coin: u32) -> u32 {
         // Slots that are never left name themselves, so that a keep of 2^32 - 1 is exact. Masks, since the coin is
         // a surprise each time and a branch would be guessed wrong.
-        let stay = u32::from(self.keeps(coin)).wrapping_neg();
+        let stay = u32::from(coin < self.keep).wrapping_neg();
         (own & stay) | (self.other & !stay)
     }
 }
 
-/// A fixed distribution over `0..len`, drawn from in constant time.
-#[derive(Debug, Clone)]
-pub struct AliasTable {
-    slots: Vec<Slot>,
-}
-
-impl AliasTable {
-    /// The distribution proportional to `weights`. Cost: O(n).
-    ///
-    /// # Panics
-    /// Without weights.
-    pub fn new(weights: &[f64]) -> Self {
-        assert!(!weights.is_empty(), "a draw needs at least one outcome");
-        let mut slots = vec![Slot::default(); weights.len()];
-        fill(weights, 0, &mut slots);
-        Self { slots }
-    }
-
-    /// The outcome of two random words.
-    #[inline(always)]
-    pub fn choose(&self, place: u32, coin: u32) -> u32 {
-        let own = below(place, self.slots.len() as u32);
-        self.slots[own as usize].choose(own, coin)
-    }
-}
-
-/// The outcomes up to which [`place_and_coin`] may take one word: the coin keeps 20 bits.
-pub(super) const ONE_WORD: u32 = 1 << 12;
+/// The outcomes up to which [`place_and_coin`] may take one word: the coin keeps 16 bits, so that the weight of an
+/// outcome is met to 2^-16 of the mean weight.
+pub(super) const ONE_WORD: u32 = 1 << 16;
 
 /// A slot of the `len` from `start` on by a random word, and the coin that the rest of the word makes.
 #[inline(always)]
@@ -106,12 +68,16 @@ mod tests {
     #[test]
     fn frequencies_follow_the_weights() {
         let weights = [0.0, 1.0, 5.0, 0.5, 3.5];
-        let table = AliasTable::new(&weights);
+        let mut slots = [Slot::default(); 5];
+        fill(&weights, 0, &mut slots);
         let n = 200_000;
         let mut words = vec![0; 2 * n];
         Stream::new(1, Purpose::Negatives, 0, 0).fill(0, &mut words);
         let mut counts = [0usize; 5];
-        words.chunks_exact(2).for_each(|w| counts[table.choose(w[0], w[1]) as usize] += 1);
+        words.chunks_exact(2).for_each(|w| {
+            let own = ((u64::from(w[0]) * 5) >> 32) as u32;
+            counts[slots[own as usize].choose(own, w[1]) as usize] += 1;
+        });
         for (weight, count) in weights.iter().zip(counts) {
             let p = weight / 10.0;
             // Five standard errors of a binomial count.
@@ -139,8 +105,9 @@ mod tests {
     #[test]
     fn weights_without_a_sum_make_all_outcomes_alike() {
         for weights in [[0.0, 0.0], [f64::NAN, 1.0]] {
-            let table = AliasTable::new(&weights);
-            assert_eq!((table.choose(0, 9), table.choose(u32::MAX, 9)), (0, 1));
+            let mut slots = [Slot::default(); 2];
+            fill(&weights, 0, &mut slots);
+            assert_eq!((slots[0].choose(0, 9), slots[1].choose(1, 9)), (0, 1));
         }
     }
 }

@@ -20,7 +20,7 @@ impl World {
         let vectors = Matrix::from_rows(n_items, dim, &normals(n_items * dim, scale / (dim as f64).sqrt()));
         let bias = with_bias.then(|| normals(n_items, 0.7));
         let query = normals(dim, 1.0);
-        let counts = (0..n_items as u32).map(|i| i * i % 97).collect();
+        let counts = (0..n_items as u32).map(|i| (i % 97) * (i % 97) % 97).collect();
         Self { vectors, bias, counts, query }
     }
 
@@ -166,6 +166,24 @@ fn cells_too_large_for_one_random_word_are_drawn_from_rightly() {
     let world = World::new(alias::ONE_WORD as usize + 900, 4, 1.0, false, 6);
     let config = Config { codewords: 1, ..world.config(ProposalKind::MidxPopularity) };
     assert_draws_follow(&world, &config, &*world.proposal(&config), 100, 1000);
+}
+
+#[test]
+fn draws_come_partition_by_partition() {
+    let world = World::new(700, 12, 2.0, true, 5);
+    for config in configurations(&world) {
+        let proposal = world.proposal(&config);
+        let partitions = proposal.partitions();
+        assert!(!partitions.is_empty() && partitions.starts()[partitions.len()] == 700);
+        let draws = world.draws(&*proposal, 500, 1);
+        for partition in 0..partitions.len() {
+            for t in draws.range(partition) {
+                assert!(partitions.range(partition).contains(&draws.places[t]), "{}", label(&config));
+                assert_eq!(partitions.item(draws.places[t]), draws.items[t], "{}", label(&config));
+            }
+        }
+        assert_eq!(draws.range(partitions.len() - 1).end, 500, "{}", label(&config));
+    }
 }
 
 #[test]

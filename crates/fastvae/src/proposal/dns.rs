@@ -8,7 +8,7 @@ use fearless_simd::{dispatch, prelude::*};
 
 use super::logits::logits;
 use super::uniform::below;
-use super::{Draws, ItemTable, Proposal, Scratch};
+use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -21,12 +21,13 @@ pub const COMPETITORS: usize = 10;
 #[derive(Debug, Clone)]
 pub struct Dns {
     n_items: usize,
+    partitions: Partitions,
 }
 
 impl Dns {
-    /// Over `n_items` items, at least one.
-    pub fn new(n_items: usize) -> Self {
-        Self { n_items }
+    /// Over the items of `partitions`, at least one, places being items.
+    pub fn new(partitions: Partitions) -> Self {
+        Self { n_items: partitions.starts()[partitions.len()] as usize, partitions }
     }
 
     /// ln Q of the item of rank `rank`, counted from 0.
@@ -50,7 +51,11 @@ impl Proposal for Dns {
 
     fn prepare(&self, _: &[f32], _: ItemTable<'_>, _: &mut Scratch) {}
 
-    fn draw(
+    fn partitions(&self) -> &Partitions {
+        &self.partitions
+    }
+
+    fn spread(
         &self,
         n: usize,
         query: &[f32],
@@ -83,8 +88,10 @@ impl Proposal for Dns {
         stream.fill(0, &mut scratch.words);
         scratch.words.iter_mut().for_each(|word| *word = below(*word, self.n_items as u32));
         let query = &query[..items.vectors.cols()];
-        dispatch!(simd::level(), simd => body(simd, query, items, &scratch.words, &mut draws.items));
+        dispatch!(simd::level(), simd => body(simd, query, items, &scratch.words, &mut draws.places));
+        draws.places.sort_unstable();
         draws.correction.fill(0.0);
+        self.partitions.ends(&draws.places, &mut draws.ends);
     }
 
     /// Cost: O(M D + M ln M), to rank all items.
@@ -123,7 +130,7 @@ mod tests {
     #[test]
     fn the_rank_formula_sums_to_one_and_is_the_closed_form() {
         for n_items in [1, 2, 10, 1000] {
-            let dns = Dns::new(n_items);
+            let dns = Dns::new(Partitions::ranges(n_items, 8));
             let mut sum = 0.0;
             for rank in 0..n_items {
                 let (m, r, b) = (n_items as f64, rank as f64, COMPETITORS as i32);

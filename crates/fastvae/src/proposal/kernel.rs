@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use super::logits::logits;
 use super::state::{Reader, State, StateTensor};
 use super::walk::{sorted_targets, walk};
-use super::{Draws, ItemTable, Proposal, Scratch};
+use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -31,14 +31,16 @@ pub struct Kernel {
     n_items: usize,
     dim: usize,
     leaf: usize,
+    partitions: Partitions,
     /// The tree in preorder, a row of [`Kernel::row`] floats per node; empty before the first refresh.
     tree: Vec<f32>,
 }
 
 impl Kernel {
-    /// Over `n_items` items (at least one) with vectors of length `dim`.
-    pub fn new(n_items: usize, dim: usize) -> Self {
-        Self { n_items, dim, leaf: dim.max(SMALLEST_LEAF), tree: Vec::new() }
+    /// Over the items of `partitions` (at least one, places being items) with vectors of length `dim`.
+    pub fn new(partitions: Partitions, dim: usize) -> Self {
+        let n_items = partitions.starts()[partitions.len()] as usize;
+        Self { n_items, dim, leaf: dim.max(SMALLEST_LEAF), partitions, tree: Vec::new() }
     }
 
     fn n_leaves(&self) -> usize {
@@ -183,7 +185,11 @@ impl Proposal for Kernel {
         scratch.log_base.resize(self.n_leaves(), f32::NAN);
     }
 
-    fn draw(
+    fn partitions(&self) -> &Partitions {
+        &self.partitions
+    }
+
+    fn spread(
         &self,
         n: usize,
         query: &[f32],
@@ -206,12 +212,13 @@ impl Proposal for Kernel {
             walk(weights, &local, &mut picks[range.clone()]);
             for t in range {
                 let place = picks[t] as usize;
-                draws.items[t] = (leaf * self.leaf + place) as u32;
+                draws.places[t] = (leaf * self.leaf + place) as u32;
                 draws.correction[t] = log_base[leaf] + weights[place].ln();
             }
         };
         let mut descent = Descent { kernel: self, outer, targets, reached };
         descent.visit(0, 0..self.n_leaves(), 0..n, *total as f32);
+        self.partitions.ends(&draws.places, &mut draws.ends);
     }
 
     fn log_q(
@@ -292,7 +299,7 @@ mod tests {
             let vectors = Matrix::from_rows(n_items, dim, &values);
             let query: Vec<f32> = (0..dim).map(|_| stream.normal() as f32).collect();
             let items = ItemTable { vectors: vectors.view(), bias: None };
-            let mut kernel = Kernel::new(n_items, dim);
+            let mut kernel = Kernel::new(Partitions::ranges(n_items, 8), dim);
             kernel.refresh(items, 0, 0).unwrap();
             let mut scratch = Scratch::default();
             kernel.prepare(&query, items, &mut scratch);

@@ -5,14 +5,13 @@
 //! exp(b_i) where items have a bias (as it was at the last refresh). Since w_i does not depend on the query,
 //! a query costs O(K D + K^2) and a draw O(1).
 
-use rayon::prelude::*;
-
-use super::alias::{self, Slot};
-use super::cells::{Cells, Span};
+use super::cells::Cells;
+use super::members::Members;
+use super::partitions::ends_at;
 use super::state::{Reader, State, StateTensor};
 use super::uniform::below;
 use super::walk::{CHOICES, sorted_targets, walk};
-use super::{Draws, ItemTable, Proposal, Scratch};
+use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -35,6 +34,8 @@ pub struct Midx {
     within: Within,
     n_items: usize,
     dim: usize,
+    /// Partitions asked for.
+    wanted: usize,
     built: Option<Built>,
 }
 
@@ -43,56 +44,29 @@ pub struct Midx {
 struct Built {
     index: InvertedMultiIndex,
     cells: Cells,
-    /// ln of each item's weight, the largest 0; none where all weigh the same.
-    log_weights: Option<Vec<f32>>,
     /// The bias that the weights hold, for the state.
     bias: Option<Vec<f32>>,
-    members: Members,
-}
-
-/// The items in the order of the inverted lists, with what a draw needs of them.
-#[derive(Debug, Clone)]
-enum Members {
-    Alike,
-    Weighted {
-        /// One alias table for each cell, end to end.
-        table: Vec<Choice>,
-        /// Whether the cells are small enough that one random word makes a draw.
-        one_word: bool,
-    },
-}
-
-/// A slot of an alias table with both its items, so that a draw misses the cache once.
-#[derive(Debug, Clone, Copy)]
-struct Choice {
-    slot: Slot,
-    /// Where a draw goes that does not stay, and where it stays.
-    members: [Member; 2],
-}
-
-/// An item and the ln of its weight.
-#[derive(Debug, Clone, Copy)]
-struct Member {
-    item: ItemId,
-    log_weight: f32,
-}
-
-impl Choice {
-    #[inline(always)]
-    fn member(&self, coin: u32) -> Member {
-        // The coin is a surprise each time: an index costs less than a branch guessed wrong.
-        self.members[usize::from(self.slot.keeps(coin))]
-    }
+    /// Draws within the cells; none where all items of a cell are alike.
+    members: Option<Members>,
+    partitions: Partitions,
+    /// The slot of the cells where each partition ends.
+    slot_ends: Vec<u32>,
 }
 
 impl Midx {
-    /// Over `n_items` items with vectors of length `dim`.
+    /// Over `n_items` items with vectors of length `dim`, in about `wanted` partitions.
     ///
     /// # Errors
     /// [`crate::Error::Config`] if the settings do not fit them.
-    pub fn new(settings: IndexSettings, within: Within, n_items: usize, dim: usize) -> Result<Self> {
+    pub fn new(
+        settings: IndexSettings,
+        within: Within,
+        n_items: usize,
+        dim: usize,
+        wanted: usize,
+    ) -> Result<Self> {
         settings.check(n_items, dim)?;
-        Ok(Self { settings, within, n_items, dim, built: None })
+        Ok(Self { settings, within, n_items, dim, wanted, built: None })
     }
 
     fn built(&self) -> &Built {
@@ -117,53 +91,25 @@ impl Midx {
     fn build(&self, index: InvertedMultiIndex, bias: Option<Vec<f32>>) -> Built {
         let log_weights = self.log_weights(bias.as_deref());
         let lists = index.lists();
-        let (log_masses, members) = match &log_weights {
+        let (log_masses, members) = match log_weights {
             None => {
                 let sizes = lists.starts().windows(2).map(|pair| f64::from(pair[1] - pair[0]));
-                (sizes.map(f64::ln).collect(), Members::Alike)
+                (sizes.map(f64::ln).collect(), None)
             }
-            Some(log_weights) => weighted_members(&index, log_weights),
+            Some(log_weights) => {
+                let by_place = lists.all_items().iter().map(|&item| log_weights[item as usize]).collect();
+                let (members, log_masses) = Members::new(by_place, lists.starts());
+                (log_masses, Some(members))
+            }
         };
         let cells = Cells::new(&index, &log_masses);
-        Built { index, cells, log_weights, bias, members }
+        let partitions = Partitions::lists(lists.all_items(), lists.starts(), self.wanted);
+        let slot_ends = partitions.starts()[1..]
+            .iter()
+            .map(|&end| 1 + cells.slot_of(&index, partitions.item(end - 1) as usize) as u32)
+            .collect();
+        Built { index, cells, bias, members, partitions, slot_ends }
     }
-}
-
-/// The ln mass of each cell, and the alias tables.
-fn weighted_members(index: &InvertedMultiIndex, log_weights: &[f32]) -> (Vec<f64>, Members) {
-    let lists = index.lists();
-    let items: Vec<Member> = lists
-        .all_items()
-        .iter()
-        .map(|&item| Member { item, log_weight: log_weights[item as usize] })
-        .collect();
-    let mut slots = vec![Slot::default(); items.len()];
-    let mut rest = slots.as_mut_slice();
-    let mut cells = Vec::with_capacity(lists.n_cells());
-    for pair in lists.starts().windows(2) {
-        let (cell, after) = rest.split_at_mut((pair[1] - pair[0]) as usize);
-        cells.push((pair[0], cell));
-        rest = after;
-    }
-    let log_masses = cells
-        .into_par_iter()
-        .map(|(start, slots)| {
-            let weights: Vec<f64> = items[start as usize..][..slots.len()]
-                .iter()
-                .map(|member| f64::from(member.log_weight).exp())
-                .collect();
-            alias::fill(&weights, start, slots);
-            weights.iter().sum::<f64>().ln()
-        })
-        .collect();
-    let largest = lists.starts().windows(2).map(|pair| pair[1] - pair[0]).max();
-    let one_word = largest <= Some(alias::ONE_WORD);
-    let table = slots
-        .into_iter()
-        .zip(&items)
-        .map(|(slot, &own)| Choice { slot, members: [items[slot.other() as usize], own] })
-        .collect();
-    (log_masses, Members::Weighted { table, one_word })
 }
 
 impl Proposal for Midx {
@@ -186,7 +132,11 @@ impl Proposal for Midx {
         built.cells.prepare(&built.index, query, scratch);
     }
 
-    fn draw(
+    fn partitions(&self) -> &Partitions {
+        &self.built().partitions
+    }
+
+    fn spread(
         &self,
         n: usize,
         _: &[f32],
@@ -196,54 +146,66 @@ impl Proposal for Midx {
         draws: &mut Draws,
     ) {
         let built = self.built();
-        let Scratch { weights, total, targets, picks, words, log_base, .. } = scratch;
+        let Scratch { weights, total, targets, words, log_base, .. } = scratch;
         draws.resize(n);
-        picks.resize(n, 0);
         sorted_targets(n, *total, stream, words, targets);
-        walk(weights, targets, picks);
+        // Until they are settled, draws hold the slot of their cell as their place.
+        walk(weights, targets, &mut draws.places);
+        ends_at(&draws.places, &built.slot_ends, &mut draws.ends);
+        for (correction, &slot) in draws.correction.iter_mut().zip(&draws.places) {
+            *correction = log_base[slot as usize];
+        }
+    }
+
+    fn settle(
+        &self,
+        partition: usize,
+        stream: &Stream,
+        places: &mut [u32],
+        correction: &mut [f32],
+        words: &mut Vec<u32>,
+    ) {
+        let built = self.built();
         let spans = built.cells.spans();
-        let draws = draws.items.iter_mut().zip(&mut draws.correction).zip(picks.iter());
+        // Each partition has its own words of the query's stream.
+        let start = CHOICES + ((partition as u32) << 20);
+        let two = built.members.as_ref().is_some_and(|members| !members.one_word());
+        words.resize(places.len() << u32::from(two), 0);
+        stream.fill(start, words);
         match &built.members {
-            Members::Alike => {
-                words.resize(n, 0);
-                stream.fill(CHOICES, words);
-                let items = built.index.lists().all_items();
-                for (((item, correction), &slot), &word) in draws.zip(words.iter()) {
-                    let Span { start, len } = spans[slot as usize];
-                    *item = items[(start + below(word, len)) as usize];
-                    *correction = log_base[slot as usize];
+            None => {
+                for (place, &word) in places.iter_mut().zip(&*words) {
+                    let span = spans[*place as usize];
+                    *place = span.start + below(word, span.len);
                 }
             }
-            Members::Weighted { table, one_word: true } => {
-                words.resize(n, 0);
-                stream.fill(CHOICES, words);
-                for (((item, correction), &slot), &word) in draws.zip(words.iter()) {
-                    let Span { start, len } = spans[slot as usize];
-                    let (place, coin) = alias::place_and_coin(word, start, len);
-                    let member = table[place as usize].member(coin);
-                    *item = member.item;
-                    *correction = log_base[slot as usize] + member.log_weight;
+            Some(members) if two => {
+                for ((place, correction), words) in
+                    places.iter_mut().zip(correction).zip(words.as_chunks::<2>().0)
+                {
+                    *place = members.choose_by_two(spans[*place as usize], *words);
+                    *correction += members.log_weight(*place);
                 }
             }
-            Members::Weighted { table, one_word: false } => {
-                words.resize(2 * n, 0);
-                stream.fill(CHOICES, words);
-                for (((item, correction), &slot), words) in draws.zip(words.chunks_exact(2)) {
-                    let Span { start, len } = spans[slot as usize];
-                    let place = start + below(words[0], len);
-                    let member = table[place as usize].member(words[1]);
-                    *item = member.item;
-                    *correction = log_base[slot as usize] + member.log_weight;
+            Some(members) => {
+                for ((place, correction), &word) in places.iter_mut().zip(correction).zip(&*words) {
+                    *place = members.choose(spans[*place as usize], word);
+                    *correction += members.log_weight(*place);
                 }
             }
         }
+    }
+
+    fn reads_vectors(&self) -> bool {
+        false
     }
 
     fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, scratch: &mut Scratch, log_q: &mut [f32]) {
         let built = self.built();
         for (out, &item) in log_q.iter_mut().zip(of) {
             let slot = built.cells.slot_of(&built.index, item as usize);
-            let log_weight = built.log_weights.as_ref().map_or(0.0, |weights| weights[item as usize]);
+            let place = built.partitions.place(item);
+            let log_weight = built.members.as_ref().map_or(0.0, |members| members.log_weight(place));
             *out = scratch.log_base[slot] + log_weight;
         }
     }

@@ -8,7 +8,7 @@ use super::logits::logits;
 use super::midx::{index_state, restored_index};
 use super::state::{Reader, State};
 use super::walk::{sorted_targets, walk};
-use super::{Draws, ItemTable, Proposal, Scratch};
+use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -22,21 +22,29 @@ pub struct MidxExact {
     settings: IndexSettings,
     n_items: usize,
     dim: usize,
-    index: Option<InvertedMultiIndex>,
+    /// Partitions asked for.
+    wanted: usize,
+    built: Option<(InvertedMultiIndex, Partitions)>,
 }
 
 impl MidxExact {
-    /// Over `n_items` items with vectors of length `dim`.
+    /// Over `n_items` items with vectors of length `dim`, in about `wanted` partitions.
     ///
     /// # Errors
     /// [`crate::Error::Config`] if the settings do not fit them.
-    pub fn new(settings: IndexSettings, n_items: usize, dim: usize) -> Result<Self> {
+    pub fn new(settings: IndexSettings, n_items: usize, dim: usize, wanted: usize) -> Result<Self> {
         settings.check(n_items, dim)?;
-        Ok(Self { settings, n_items, dim, index: None })
+        Ok(Self { settings, n_items, dim, wanted, built: None })
     }
 
-    fn built(&self) -> &InvertedMultiIndex {
-        self.index.as_ref().expect("a refresh comes before the first query")
+    fn built(&self) -> &(InvertedMultiIndex, Partitions) {
+        self.built.as_ref().expect("a refresh comes before the first query")
+    }
+
+    fn with_partitions(&self, index: InvertedMultiIndex) -> (InvertedMultiIndex, Partitions) {
+        let lists = index.lists();
+        let partitions = Partitions::lists(lists.all_items(), lists.starts(), self.wanted);
+        (index, partitions)
     }
 }
 
@@ -46,14 +54,14 @@ impl Proposal for MidxExact {
     }
 
     fn refresh(&mut self, items: ItemTable<'_>, seed: u64, epoch: u32) -> Result<()> {
-        let index =
-            InvertedMultiIndex::build(items.vectors, self.settings, self.index.as_ref(), seed, epoch)?;
-        self.index = Some(index);
+        let warm = self.built.as_ref().map(|(index, _)| index);
+        let index = InvertedMultiIndex::build(items.vectors, self.settings, warm, seed, epoch)?;
+        self.built = Some(self.with_partitions(index));
         Ok(())
     }
 
     fn prepare(&self, query: &[f32], items: ItemTable<'_>, scratch: &mut Scratch) {
-        let index = self.built();
+        let (index, _) = self.built();
         let (lists, stride) = (index.lists(), index.score_stride());
         let Scratch { query: padded, scores, logits: ln_q, weights, log_base, .. } = scratch;
         index.scores(query, scores);
@@ -103,7 +111,11 @@ impl Proposal for MidxExact {
         scratch.total = total;
     }
 
-    fn draw(
+    fn partitions(&self) -> &Partitions {
+        &self.built().1
+    }
+
+    fn spread(
         &self,
         n: usize,
         _: &[f32],
@@ -114,12 +126,13 @@ impl Proposal for MidxExact {
     ) {
         draws.resize(n);
         sorted_targets(n, scratch.total, stream, &mut scratch.words, &mut scratch.targets);
-        walk(&scratch.weights, &scratch.targets, &mut draws.items);
-        let places = self.built().lists().all_items();
-        for (item, correction) in draws.items.iter_mut().zip(&mut draws.correction) {
-            *item = places[*item as usize];
-            *correction = scratch.logits[*item as usize];
+        walk(&scratch.weights, &scratch.targets, &mut draws.places);
+        let (index, partitions) = self.built();
+        let lists = index.lists().all_items();
+        for (&place, correction) in draws.places.iter().zip(&mut draws.correction) {
+            *correction = scratch.logits[lists[place as usize] as usize];
         }
+        partitions.ends(&draws.places, &mut draws.ends);
     }
 
     fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, scratch: &mut Scratch, log_q: &mut [f32]) {
@@ -129,18 +142,18 @@ impl Proposal for MidxExact {
     }
 
     fn index(&self) -> Option<&InvertedMultiIndex> {
-        self.index.as_ref()
+        self.built.as_ref().map(|(index, _)| index)
     }
 
     fn state(&self) -> State {
-        self.index.as_ref().map(index_state).unwrap_or_default()
+        self.built.as_ref().map(|(index, _)| index_state(index)).unwrap_or_default()
     }
 
     fn restore(&mut self, state: State) -> Result<()> {
         let mut reader = Reader::new(state);
         let index = restored_index(&mut reader, self.settings, self.n_items, self.dim)?;
         reader.finish()?;
-        self.index = Some(index);
+        self.built = Some(self.with_partitions(index));
         Ok(())
     }
 }

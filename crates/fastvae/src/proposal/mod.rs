@@ -10,8 +10,10 @@ mod cells;
 mod dns;
 mod kernel;
 mod logits;
+mod members;
 mod midx;
 mod midx_exact;
+mod partitions;
 mod popularity;
 mod softmax;
 mod state;
@@ -23,11 +25,11 @@ mod contract;
 #[cfg(test)]
 mod timing;
 
-pub use alias::AliasTable;
 pub use dns::Dns;
 pub use kernel::Kernel;
 pub use midx::{Midx, Within};
 pub use midx_exact::MidxExact;
+pub use partitions::Partitions;
 pub use popularity::PopularityProposal;
 pub use softmax::Softmax;
 pub use state::{State, StateData, StateTensor};
@@ -49,19 +51,34 @@ pub struct ItemTable<'a> {
 }
 
 /// The negatives of one query; buffers are reused from query to query.
+///
+/// A draw is made in two halves: [`Proposal::spread`] decides the partition of each, [`Proposal::settle`] the
+/// items of one partition.
 #[derive(Debug, Clone, Default)]
 pub struct Draws {
-    /// Drawn items, with repetition, in an order that helps the reader's cache and means nothing.
-    pub items: Vec<ItemId>,
+    /// The place of each draw (see [`Partitions`]), with repetition, partition by partition. Before
+    /// [`Proposal::settle`], what that needs to find it.
+    pub places: Vec<u32>,
     /// What the loss subtracts from each drawn item's logit: its `ln Q` (see [`Proposal::correction`]).
     pub correction: Vec<f32>,
+    /// Drawn items, as [`Proposal::draw`] leaves them.
+    pub items: Vec<ItemId>,
+    /// Where the draws of each partition end.
+    ends: Vec<u32>,
 }
 
 impl Draws {
     /// Makes room for `n` draws; their values are left over from before.
     fn resize(&mut self, n: usize) {
-        self.items.resize(n, 0);
+        self.places.resize(n, 0);
         self.correction.resize(n, 0.0);
+    }
+
+    /// The draws of partition `partition`, as a range of each list.
+    #[inline(always)]
+    pub fn range(&self, partition: usize) -> std::ops::Range<usize> {
+        let start = if partition == 0 { 0 } else { self.ends[partition - 1] };
+        start as usize..self.ends[partition] as usize
     }
 }
 
@@ -81,9 +98,13 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
     /// Does the work of one query; `items` is the table as it is now, which may be newer than the last refresh.
     fn prepare(&self, query: &[f32], items: ItemTable<'_>, scratch: &mut Scratch);
 
-    /// Fills `draws` with `n` independent draws for the query of the last [`Proposal::prepare`] on `scratch`.
+    /// The parts of the catalogue that draws come grouped by, as they are since the last refresh.
+    fn partitions(&self) -> &Partitions;
+
+    /// The first half of `n` independent draws for the query of the last [`Proposal::prepare`] on `scratch`:
+    /// decides the partition of each, and all that the second half needs without `scratch`.
     /// Cost: O(n) for MIDX, no allocation once the buffers have grown.
-    fn draw(
+    fn spread(
         &self,
         n: usize,
         query: &[f32],
@@ -92,6 +113,44 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         scratch: &mut Scratch,
         draws: &mut Draws,
     );
+
+    /// The second half, once for each partition: `places` and `correction` are the draws that
+    /// [`Proposal::spread`] left there for the query of `stream`; `words` is a buffer. Kinds that know the items
+    /// after the first half have nothing to do.
+    fn settle(
+        &self,
+        _partition: usize,
+        _stream: &Stream,
+        _places: &mut [u32],
+        _correction: &mut [f32],
+        _words: &mut Vec<u32>,
+    ) {
+    }
+
+    /// Whether a query reads the item vectors, which must then be in the order of the items.
+    fn reads_vectors(&self) -> bool {
+        true
+    }
+
+    /// Both halves.
+    fn draw(
+        &self,
+        n: usize,
+        query: &[f32],
+        items: ItemTable<'_>,
+        stream: &Stream,
+        scratch: &mut Scratch,
+        draws: &mut Draws,
+    ) {
+        self.spread(n, query, items, stream, scratch, draws);
+        for partition in 0..self.partitions().len() {
+            let range = draws.range(partition);
+            let (places, correction) = (&mut draws.places[range.clone()], &mut draws.correction[range]);
+            self.settle(partition, stream, places, correction, &mut scratch.words);
+        }
+        draws.items.clear();
+        draws.items.extend(draws.places.iter().map(|&place| self.partitions().item(place)));
+    }
 
     /// `log_q[i] = ln Q(of[i] | query)`, normalised, for the query of the last [`Proposal::prepare`].
     fn log_q(
@@ -147,18 +206,22 @@ pub fn build(config: &Config, item_counts: &[u32]) -> Result<Box<dyn Proposal>> 
         return Err(Error::data(format!("{n_items} items"), "give data with 1 to 4,294,967,295 items"));
     }
     let settings = IndexSettings::from(config);
+    let wanted = Partitions::wanted(config, n_items);
+    let ranges = || Partitions::ranges(n_items, wanted);
     let by_popularity = || item_counts.iter().map(|&count| config.popularity.weight(count));
     Ok(match config.proposal {
-        ProposalKind::Uniform => Box::new(Uniform::new(n_items)),
-        ProposalKind::Popularity => Box::new(PopularityProposal::new(by_popularity())),
-        ProposalKind::Softmax => Box::new(Softmax::new(n_items)),
-        ProposalKind::Kernel => Box::new(Kernel::new(n_items, config.latent)),
-        ProposalKind::Dns => Box::new(Dns::new(n_items)),
-        ProposalKind::MidxExact => Box::new(MidxExact::new(settings, n_items, config.latent)?),
-        ProposalKind::MidxUniform => Box::new(Midx::new(settings, Within::Uniform, n_items, config.latent)?),
+        ProposalKind::Uniform => Box::new(Uniform::new(ranges())),
+        ProposalKind::Popularity => Box::new(PopularityProposal::new(by_popularity(), ranges())),
+        ProposalKind::Softmax => Box::new(Softmax::new(ranges())),
+        ProposalKind::Kernel => Box::new(Kernel::new(ranges(), config.latent)),
+        ProposalKind::Dns => Box::new(Dns::new(ranges())),
+        ProposalKind::MidxExact => Box::new(MidxExact::new(settings, n_items, config.latent, wanted)?),
+        ProposalKind::MidxUniform => {
+            Box::new(Midx::new(settings, Within::Uniform, n_items, config.latent, wanted)?)
+        }
         ProposalKind::MidxPopularity => {
             let within = Within::Popularity(by_popularity().map(f32::ln).collect());
-            Box::new(Midx::new(settings, within, n_items, config.latent)?)
+            Box::new(Midx::new(settings, within, n_items, config.latent, wanted)?)
         }
     })
 }

@@ -2,7 +2,7 @@
 
 use super::logits::logits;
 use super::walk::{sorted_targets, walk};
-use super::{Draws, ItemTable, Proposal, Scratch};
+use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -13,12 +13,13 @@ use crate::math::{Stream, simd};
 #[derive(Debug, Clone)]
 pub struct Softmax {
     n_items: usize,
+    partitions: Partitions,
 }
 
 impl Softmax {
-    /// Over `n_items` items, at least one.
-    pub fn new(n_items: usize) -> Self {
-        Self { n_items }
+    /// Over the items of `partitions`, at least one, places being items.
+    pub fn new(partitions: Partitions) -> Self {
+        Self { n_items: partitions.starts()[partitions.len()] as usize, partitions }
     }
 }
 
@@ -42,7 +43,11 @@ impl Proposal for Softmax {
         scratch.log_z = (f64::from(shift) + scratch.total.ln()) as f32;
     }
 
-    fn draw(
+    fn partitions(&self) -> &Partitions {
+        &self.partitions
+    }
+
+    fn spread(
         &self,
         n: usize,
         _: &[f32],
@@ -53,10 +58,11 @@ impl Proposal for Softmax {
     ) {
         draws.resize(n);
         sorted_targets(n, scratch.total, stream, &mut scratch.words, &mut scratch.targets);
-        walk(&scratch.weights, &scratch.targets, &mut draws.items);
-        for (correction, &item) in draws.correction.iter_mut().zip(&draws.items) {
+        walk(&scratch.weights, &scratch.targets, &mut draws.places);
+        for (correction, &item) in draws.correction.iter_mut().zip(&draws.places) {
             *correction = scratch.logits[item as usize] - scratch.log_z;
         }
+        self.partitions.ends(&draws.places, &mut draws.ends);
     }
 
     fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, scratch: &mut Scratch, log_q: &mut [f32]) {

@@ -1,6 +1,7 @@
 //! `uniform`: every item alike, Q(i) = 1/M.
 
-use super::{Draws, ItemTable, Proposal, Scratch};
+use super::walk::sorted_targets;
+use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -10,12 +11,13 @@ use crate::math::Stream;
 #[derive(Debug, Clone)]
 pub struct Uniform {
     n_items: usize,
+    partitions: Partitions,
 }
 
 impl Uniform {
-    /// Over `n_items` items, at least one.
-    pub fn new(n_items: usize) -> Self {
-        Self { n_items }
+    /// Over the items of `partitions`, at least one, places being items.
+    pub fn new(partitions: Partitions) -> Self {
+        Self { n_items: partitions.starts()[partitions.len()] as usize, partitions }
     }
 
     fn log_probability(&self) -> f32 {
@@ -34,19 +36,28 @@ impl Proposal for Uniform {
 
     fn prepare(&self, _: &[f32], _: ItemTable<'_>, _: &mut Scratch) {}
 
-    fn draw(
+    fn partitions(&self) -> &Partitions {
+        &self.partitions
+    }
+
+    fn spread(
         &self,
         n: usize,
         _: &[f32],
         _: ItemTable<'_>,
         stream: &Stream,
-        _: &mut Scratch,
+        scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
         draws.resize(n);
-        stream.fill(0, &mut draws.items);
-        draws.items.iter_mut().for_each(|word| *word = below(*word, self.n_items as u32));
+        // Sorted uniforms, so that the draws come out partition by partition.
+        sorted_targets(n, self.n_items as f64, stream, &mut scratch.words, &mut scratch.targets);
+        let last = self.n_items as u32 - 1;
+        for (place, &target) in draws.places.iter_mut().zip(&scratch.targets) {
+            *place = (target as u32).min(last);
+        }
         draws.correction.fill(self.log_probability());
+        self.partitions.ends(&draws.places, &mut draws.ends);
     }
 
     fn log_q(&self, _: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, log_q: &mut [f32]) {

@@ -50,7 +50,7 @@ pub(super) fn sorted_targets(
     dispatch!(simd::level(), simd => scale(simd, targets, factor));
 }
 
-/// `picks[t]` = the position at which the cumulated `weights` pass the sorted `targets[t]`.
+/// `picks[t]` = the position at which the cumulated `weights` pass the sorted `targets[t]`; picks ascend.
 ///
 /// A position of weight zero is never picked while any weight is positive, whatever the rounding; targets
 /// beyond the sum go to the last positive position. Cost: O(weights + targets).
@@ -60,7 +60,7 @@ pub(super) fn sorted_targets(
 pub(super) fn walk(weights: &[f32], targets: &[f64], picks: &mut [u32]) {
     #[inline(always)]
     fn body<S: Simd>(simd: S, weights: &[f32], targets: &[f64], picks: &mut [u32]) {
-        let (mut t, mut carry, mut last) = (0, 0.0f64, 0);
+        let (mut t, mut carry, mut last, mut previous) = (0, 0.0f64, 0, 0);
         for (chunk, weights) in weights.chunks_exact(LANES).enumerate() {
             if t == targets.len() {
                 return;
@@ -74,7 +74,7 @@ pub(super) fn walk(weights: &[f32], targets: &[f64], picks: &mut [u32]) {
                 let base = (chunk * LANES) as u32;
                 last = base + top;
                 // Prefix sums taken in halves need not grow at every step: the mask keeps draws off lanes of
-                // weight zero, and the top lane takes what rounding leaves over.
+                // weight zero, the top lane takes what rounding leaves over, and no pick goes back.
                 let mut stop = t;
                 while stop < targets.len() && targets[stop] < end {
                     stop += 1;
@@ -82,7 +82,8 @@ pub(super) fn walk(weights: &[f32], targets: &[f64], picks: &mut [u32]) {
                 for (target, pick) in targets[t..stop].iter().zip(&mut picks[t..stop]) {
                     let local = f32x16::splat(simd, (target - carry) as f32);
                     let passed = sums.simd_gt(local).to_bitmask() & positive;
-                    *pick = base + (passed | (1 << top)).trailing_zeros();
+                    previous = previous.max(base + (passed | (1 << top)).trailing_zeros());
+                    *pick = previous;
                 }
                 t = stop;
             }

@@ -46,20 +46,21 @@ impl Training {
     ///
     /// # Errors
     /// [`Error::Io`] if the file cannot be written.
-    pub fn save_checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+    pub fn save_checkpoint(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let json = |value: serde_json::Result<String>| value.expect("plain structs always become JSON");
-        let state = self.backend.proposal().map(|proposal| proposal.state()).unwrap_or_default();
+        let (parameters, moments, proposal) = self.backend.state();
+        let state = proposal.map(|proposal| proposal.state()).unwrap_or_default();
         let mut writer = TensorWriter::new();
         writer.metadata("kind", "checkpoint");
         writer.metadata("format", FORMAT);
         writer.metadata("config", json(serde_json::to_string(&self.config)));
         writer.metadata("progress", json(serde_json::to_string(&self.progress)));
         writer.metadata("data", json(serde_json::to_string(&Fingerprint::of(&self.train))));
-        write_parameters(&mut writer, "now", self.backend.parameters());
+        write_parameters(&mut writer, "now", parameters);
         if let Some(best) = &self.best {
             write_parameters(&mut writer, "best", best);
         }
-        write_moments(&mut writer, self.backend.moments());
+        write_moments(&mut writer, moments);
         for (name, tensor) in &state {
             let name = format!("proposal.{name}");
             match &tensor.data {

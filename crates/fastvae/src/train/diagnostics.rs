@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::backend::{Backend, CpuBackend};
+use crate::backend::CpuBackend;
 use crate::config::Config;
 use crate::data::{Interactions, ItemId, UserId};
 use crate::math::{Purpose, Stream, simd};
@@ -18,16 +18,17 @@ const MAX_SCORES: usize = 8_000_000;
 /// Looks at a sample of users, another one each epoch. None for a model that does not sample.
 pub(super) fn diagnose(
     config: &Config,
-    backend: &CpuBackend,
+    backend: &mut CpuBackend,
     train: &Interactions,
     users: &[UserId],
     epoch: usize,
 ) -> Option<ProposalDiagnostics> {
-    let proposal = backend.proposal()?;
+    let (parameters, _, proposal) = backend.state();
+    let proposal = proposal?;
     let n = USERS.min(users.len()).min((MAX_SCORES / train.n_items()).max(1));
     let mut stream = Stream::new(config.seed, Purpose::Diagnostics, epoch as u32, 0);
     let sample: Vec<UserId> = (0..n).map(|_| users[stream.below(users.len() as u64) as usize]).collect();
-    let parameters = backend.parameters().view();
+    let parameters = parameters.view();
     let queries = encode(parameters, n, |row| train.row(sample[row] as usize).into());
     let measured: Vec<(f64, f64)> = (0..n)
         .into_par_iter()

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::eval::{Estimate, Measure, Metric, evaluate};
 use crate::index::{IndexSettings, InvertedMultiIndex};
 use crate::math::{Purpose, Stream};
-use crate::model::Parameters;
+use crate::model::{Parameters, ParametersView};
 use crate::model_file::{Description, Model};
 use crate::resources;
 
@@ -186,8 +186,25 @@ impl Training {
     }
 
     /// The parameters of the best validation, or without one those of now.
-    pub fn parameters(&self) -> &Parameters {
-        self.best.as_ref().unwrap_or_else(|| self.backend.parameters())
+    pub fn parameters(&mut self) -> &Parameters {
+        match &self.best {
+            Some(best) => best,
+            None => self.backend.parameters(),
+        }
+    }
+
+    /// Runs `work` on [`Training::parameters`], on the run's threads.
+    pub fn with_parameters<T: Send>(&mut self, work: impl FnOnce(ParametersView<'_>) -> T + Send) -> T {
+        let parameters = match &self.best {
+            Some(best) => best,
+            None => self.backend.parameters(),
+        };
+        self.pool.install(|| work(parameters.view()))
+    }
+
+    /// The parameters as the last step left them.
+    pub fn latest_parameters(&mut self) -> &Parameters {
+        self.backend.parameters()
     }
 
     /// Ends the run and makes a model of its [`Training::parameters`], with an index over its item vectors.
@@ -227,7 +244,10 @@ impl Training {
     ///
     /// # Errors
     /// What the backend or the observer's checkpoints report.
-    pub fn run(&mut self, mut observer: impl FnMut(&Self, Event<'_>) -> Result<Control>) -> Result<Outcome> {
+    pub fn run(
+        &mut self,
+        mut observer: impl FnMut(&mut Self, Event<'_>) -> Result<Control>,
+    ) -> Result<Outcome> {
         while !self.is_finished() {
             if self.run_epoch(&mut observer)? == Control::Stop {
                 return Ok(Outcome::Interrupted);
@@ -239,7 +259,7 @@ impl Training {
     /// Trains the epoch under way to its end.
     fn run_epoch(
         &mut self,
-        observer: &mut impl FnMut(&Self, Event<'_>) -> Result<Control>,
+        observer: &mut impl FnMut(&mut Self, Event<'_>) -> Result<Control>,
     ) -> Result<Control> {
         let epoch = self.progress.epoch;
         if self.progress.step_in_epoch == 0 {
@@ -321,7 +341,7 @@ impl Training {
             cpu_seconds: sums.cpu_seconds,
             users_per_second: n / sums.seconds.max(1e-9),
             proposal: self.pool.install(|| {
-                diagnostics::diagnose(&self.config, &self.backend, &self.train, &self.users, epoch)
+                diagnostics::diagnose(&self.config, &mut self.backend, &self.train, &self.users, epoch)
             }),
         };
         if !record.loss.is_finite() {

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use crate::backend::cpu::rows::{BucketLayout, Buckets};
+use crate::backend::cpu::negatives::{BlockNegatives, ItemRows};
+use crate::backend::cpu::rows::{BucketLayout, Buckets, Entry};
 use crate::backend::{Phase, PhaseTimes, StepContext, StepReport};
 use crate::config::{Config, Estimator, ProposalKind};
 use crate::data::{Interactions, ItemId, UserId};
@@ -13,6 +14,10 @@ use crate::proposal::{Draws, Proposal, Scratch};
 
 /// Users per block: the unit of parallel work, large enough for the dense products.
 pub(super) const BLOCK: usize = 32;
+
+/// Blocks whose negatives are summed together, at most: their draws and the rows of a partition fit a second-level
+/// cache of two megabytes.
+pub(super) const GROUP: usize = 4;
 
 /// Log-variances are cut here: their exponentials stay finite.
 const MAX_LOG_VARIANCE: f32 = 60.0;
@@ -29,6 +34,15 @@ pub(super) struct Shared<'a> {
 }
 
 impl Shared<'_> {
+    /// How the proposal's draws enter the loss.
+    pub fn estimator(&self, proposal: &dyn Proposal) -> Estimator {
+        match proposal.kind() {
+            // Its correction is a constant, so nothing can be said of the positives' share.
+            ProposalKind::Dns => Estimator::Sampled,
+            _ => self.config.estimator,
+        }
+    }
+
     /// The linear rise of the KL weight over the first steps.
     fn anneal(&self) -> f32 {
         match self.config.kl.anneal_steps {
@@ -51,13 +65,36 @@ pub(super) struct BlockRows<'a> {
     pub query_gradient: &'a mut [f32],
 }
 
+impl BlockRows<'_> {
+    /// The rows of the block at position `block` of a group.
+    pub fn block(&mut self, block: usize, shared: &Shared<'_>) -> BlockRows<'_> {
+        fn part(rows: &mut [f32], block: usize, stride: usize) -> &mut [f32] {
+            let end = rows.len().min((block + 1) * BLOCK * stride);
+            &mut rows[block * BLOCK * stride..end]
+        }
+        let Parameters { encoder, items, head, .. } = shared.parameters;
+        let queries = shared.config.latent_samples * items.stride();
+        BlockRows {
+            users: &self.users[block * BLOCK..self.users.len().min((block + 1) * BLOCK)],
+            first: self.first + block * BLOCK,
+            hidden: part(self.hidden, block, encoder.stride()),
+            head: part(self.head, block, head.stride()),
+            head_gradient: part(self.head_gradient, block, head.stride()),
+            queries: part(self.queries, block, queries),
+            query_gradient: part(self.query_gradient, block, queries),
+        }
+    }
+}
+
 /// The buffers of one block, reused from step to step.
 #[derive(Debug)]
 pub(super) struct UserBlock {
     /// Gradient entries of the encoder's rows; sources are rows of the hidden gradient.
     pub inputs: Buckets,
-    /// Gradient entries of the item vectors; sources are queries.
+    /// Gradient entries of the positives' item vectors; sources are queries.
     pub targets: Buckets,
+    /// The negatives of each query.
+    pub negatives: BlockNegatives,
     pub report: StepReport,
     pub times: PhaseTimes,
     noise: Matrix,
@@ -70,8 +107,7 @@ pub(super) struct UserBlock {
     draws: Draws,
     scratch: Scratch,
     softmax: SampledSoftmax,
-    correction: Vec<f32>,
-    marks: ItemMarks,
+    weights: Vec<f32>,
 }
 
 impl UserBlock {
@@ -79,6 +115,7 @@ impl UserBlock {
         Self {
             inputs: Buckets::default(),
             targets: Buckets::default(),
+            negatives: BlockNegatives::default(),
             report: StepReport::default(),
             times: PhaseTimes::default(),
             noise: Matrix::zeros(BLOCK * config.latent_samples, config.latent),
@@ -90,8 +127,7 @@ impl UserBlock {
             draws: Draws::default(),
             scratch: Scratch::default(),
             softmax: SampledSoftmax::default(),
-            correction: Vec::new(),
-            marks: ItemMarks::default(),
+            weights: Vec::new(),
         }
     }
 
@@ -101,8 +137,7 @@ impl UserBlock {
         let Shared { config, parameters, .. } = shared;
         let stride = parameters.encoder.stride();
         self.report = StepReport::default();
-        self.inputs.clear(shared.encoder_layout);
-        self.targets.clear(shared.item_layout);
+        self.inputs.clear(shared.encoder_layout.n_buckets());
         for (r, &user) in rows.users.iter().enumerate() {
             self.drop_inputs(shared, user);
             let row = (rows.first + r) as u32;
@@ -166,69 +201,94 @@ impl UserBlock {
         }
     }
 
-    /// Draws negatives for each query and takes the sampled softmax; fills the query gradients and the entries
-    /// of the item vectors.
-    pub fn sample(&mut self, shared: &Shared<'_>, proposal: &dyn Proposal, rows: &mut BlockRows<'_>) {
+    /// The first half of the draws of each query: which partition each falls in.
+    pub fn spread(
+        &mut self,
+        shared: &Shared<'_>,
+        proposal: &dyn Proposal,
+        item_rows: ItemRows<'_>,
+        rows: &mut BlockRows<'_>,
+    ) {
+        let mut lap = Instant::now();
         let Shared { config, parameters, .. } = shared;
         let (stride, samples) = (parameters.items.stride(), config.latent_samples);
         let items = parameters.item_table();
-        let share = 1.0 / samples as f32;
-        let mut lap = Instant::now();
-        let estimator = match proposal.kind() {
-            ProposalKind::Dns => Estimator::Sampled,
-            _ => config.estimator,
-        };
-        for (r, &user) in rows.users.iter().enumerate() {
-            let history = shared.train.row(user as usize);
-            self.correction.resize(history.items.len(), 0.0);
-            self.marks.set(history.items, items.vectors.rows());
-            for s in 0..samples {
-                let at = r * samples + s;
-                let padded = &rows.queries[at * stride..][..stride];
-                let query = &padded[..config.latent];
-                let epoch = shared.context.epoch as u32;
-                let stream = Stream::with_part(config.seed, Purpose::Negatives, s as u16, epoch, user);
-                proposal.prepare(query, items, &mut self.scratch);
-                proposal.draw(config.negatives, query, items, &stream, &mut self.scratch, &mut self.draws);
-                if estimator == Estimator::Stratified {
-                    self.draws.exclude(|item| self.marks.contains(item));
+        let estimator = shared.estimator(proposal);
+        self.negatives.begin(item_rows.partitions.len());
+        for at in 0..rows.users.len() * samples {
+            let user = rows.users[at / samples];
+            let history = shared.train.row(user as usize).items;
+            let query = &rows.queries[at * stride..][..config.latent];
+            let part = (at % samples) as u16;
+            let epoch = shared.context.epoch as u32;
+            let stream = Stream::with_part(config.seed, Purpose::Negatives, part, epoch, user);
+            let scratch = &mut self.scratch;
+            proposal.prepare(query, items, scratch);
+            proposal.spread(config.negatives, query, items, &stream, scratch, &mut self.draws);
+            let negatives = self.negatives.push(&self.draws, stream, history, item_rows);
+            match estimator {
+                Estimator::Stratified => negatives.exclude(history, item_rows.partitions),
+                Estimator::Sampled => {
+                    negatives.correction.resize(history.len(), 0.0);
+                    proposal.correction(history, query, items, scratch, &mut negatives.correction);
                 }
-                proposal.correction(history.items, query, items, &mut self.scratch, &mut self.correction);
-                self.times.lap(Phase::Draw, &mut lap);
-                let positives = Positives {
-                    items: history.items,
-                    weights: history.weights,
-                    correction: &self.correction,
-                };
-                let gradient = &mut rows.query_gradient[at * stride..][..stride];
-                let loss = self.softmax.run(estimator, padded, items, positives, &self.draws, gradient);
-                self.report.likelihood_loss += loss * f64::from(share);
-                gradient.iter_mut().for_each(|g| *g *= share);
-                self.times.lap(Phase::Softmax, &mut lap);
-                let row = (rows.first * samples + at) as u32;
-                self.targets.extend(shared.item_layout, history.items, &self.softmax.positives, share, row);
-                self.targets.extend(
-                    shared.item_layout,
-                    &self.draws.items,
-                    &self.softmax.negatives,
-                    share,
-                    row,
-                );
-                self.times.lap(Phase::Group, &mut lap);
             }
-            self.marks.clear(history.items);
+            rows.query_gradient[at * stride..][..stride].fill(0.0);
         }
+        self.times.lap(Phase::Draw, &mut lap);
+    }
+
+    /// The loss of each query whose negatives are summed up, the query gradients, and the entries of the
+    /// positives.
+    pub fn loss(
+        &mut self,
+        shared: &Shared<'_>,
+        proposal: &dyn Proposal,
+        item_rows: ItemRows<'_>,
+        rows: &mut BlockRows<'_>,
+    ) {
+        let mut lap = Instant::now();
+        let Shared { config, parameters, .. } = shared;
+        let (stride, samples) = (parameters.items.stride(), config.latent_samples);
+        let items = parameters.item_table();
+        let estimator = shared.estimator(proposal);
+        let partitions = item_rows.partitions;
+        let share = 1.0 / samples as f32;
+        self.targets.clear(partitions.len());
+        for (at, negatives) in self.negatives.queries.iter_mut().enumerate() {
+            let history = shared.train.row(rows.users[at / samples] as usize);
+            let positives = Positives {
+                items: &negatives.positive_rows,
+                weights: history.weights,
+                correction: &negatives.correction,
+            };
+            let gradient = &mut rows.query_gradient[at * stride..][..stride];
+            let query = &rows.queries[at * stride..][..stride];
+            let sum = (&negatives.sum, config.negatives);
+            let (loss, at_negatives) = self.softmax.finish(estimator, query, items, positives, sum, gradient);
+            negatives.gradient = at_negatives;
+            self.report.likelihood_loss += loss * f64::from(share);
+            gradient.iter_mut().for_each(|g| *g *= share);
+            let row = (rows.first * samples + at) as u32;
+            for (&item, &weight) in history.items.iter().zip(&self.softmax.positives) {
+                let place = partitions.place(item);
+                let entry = Entry { item: place, row, weight: weight * share };
+                self.targets.push(partitions.of_place(place), entry);
+            }
+        }
+        self.times.lap(Phase::Positives, &mut lap);
     }
 
     /// The positives alone as entries, with weight y / S: what the full softmax needs.
     pub fn positives(&mut self, shared: &Shared<'_>, rows: &BlockRows<'_>) {
         let samples = shared.config.latent_samples;
         let share = 1.0 / samples as f32;
+        self.targets.clear(shared.item_layout.n_buckets());
         for (r, &user) in rows.users.iter().enumerate() {
             let history = shared.train.row(user as usize);
-            self.correction.clear();
-            self.correction.resize(history.items.len(), 1.0);
-            let weights = history.weights.unwrap_or(&self.correction);
+            self.weights.clear();
+            self.weights.resize(history.items.len(), 1.0);
+            let weights = history.weights.unwrap_or(&self.weights);
             for s in 0..samples {
                 let row = ((rows.first + r) * samples + s) as u32;
                 self.targets.extend(shared.item_layout, history.items, weights, share, row);
@@ -266,31 +326,5 @@ impl UserBlock {
             self.report.weighted_kl += divergence * f64::from(weight);
         }
         self.times.lap(Phase::Backward, &mut lap);
-    }
-}
-
-/// A set of items as one bit each; cleared item by item, so that a use costs what it holds.
-#[derive(Debug, Default)]
-struct ItemMarks {
-    words: Vec<u64>,
-}
-
-impl ItemMarks {
-    fn set(&mut self, items: &[ItemId], n_items: usize) {
-        self.words.resize(n_items.div_ceil(64), 0);
-        for &item in items {
-            self.words[item as usize / 64] |= 1 << (item % 64);
-        }
-    }
-
-    fn clear(&mut self, items: &[ItemId]) {
-        for &item in items {
-            self.words[item as usize / 64] = 0;
-        }
-    }
-
-    #[inline(always)]
-    fn contains(&self, item: ItemId) -> bool {
-        self.words[item as usize / 64] >> (item % 64) & 1 == 1
     }
 }

@@ -7,7 +7,9 @@
 use fearless_simd::dispatch;
 use rayon::prelude::*;
 
-use crate::backend::cpu::rows::{BucketLayout, Buckets, ItemSort, RowChunk, RowTable, update_row};
+use crate::backend::cpu::rows::{
+    BucketEntries, BucketLayout, Buckets, Entries, RowChunk, RowTable, update_row,
+};
 use crate::math::dense::{Operand, product};
 use crate::math::simd::{self, level};
 use crate::math::{Matrix, MatrixView};
@@ -115,22 +117,19 @@ impl FullSoftmax<'_> {
         let (width, stride, latent, n) =
             (self.layout.width(), self.queries.stride(), self.queries.cols(), self.queries.rows());
         let used = chunk.rows.len() / stride;
-        let base = tile * width;
         let rows = MatrixView::padded(chunk.rows, used, latent, stride);
         self.logits(rows, chunk.bias.as_ref().map(|bias| &*bias.values), &mut buffers.weights);
-        let positives = buffers.sort.gather(self.positives, tile, self.layout);
-        let at = |row: u32, item: u32| row as usize * width + item as usize - base;
+        let positives = BucketEntries { blocks: self.positives, bucket: tile, layout: self.layout };
+        let at = |row: u32, item: u32| row as usize * width + item as usize;
         let mut loss = 0.0;
-        for entry in positives {
+        positives.entries(|entry| {
             let logit = buffers.weights[at(entry.row, entry.item)];
             loss += f64::from(entry.weight) * f64::from(log_sums[entry.row as usize] - logit);
-        }
+        });
         for (q, row) in buffers.weights.chunks_exact_mut(width).enumerate() {
             simd::exp_shifted(&mut row[..used], log_sums[q] - self.mass[q].max(f32::MIN_POSITIVE).ln());
         }
-        for entry in positives {
-            buffers.weights[at(entry.row, entry.item)] -= entry.weight;
-        }
+        positives.entries(|entry| buffers.weights[at(entry.row, entry.item)] -= entry.weight);
         let weights = MatrixView::padded(&buffers.weights, n, used, width);
         let query_stride = query_gradient.stride();
         product(query_gradient.data_mut(), query_stride, true, Operand::Plain(weights), Operand::Plain(rows));
@@ -158,11 +157,10 @@ impl FullSoftmax<'_> {
 struct TileBuffers {
     weights: Vec<f32>,
     gradient: Vec<f32>,
-    sort: ItemSort,
 }
 
 impl TileBuffers {
     fn new(n: usize, width: usize, stride: usize) -> Self {
-        Self { weights: vec![0.0; n * width], gradient: vec![0.0; width * stride], sort: ItemSort::default() }
+        Self { weights: vec![0.0; n * width], gradient: vec![0.0; width * stride] }
     }
 }

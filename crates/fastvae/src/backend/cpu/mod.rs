@@ -8,6 +8,9 @@
 mod block;
 mod dense_layers;
 mod full_softmax;
+mod item_rows;
+mod negatives;
+mod order;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -27,8 +30,10 @@ use crate::model::Parameters;
 use crate::optim::{Moments, Update};
 use crate::proposal::{self, Proposal};
 
-use block::{BLOCK, BlockRows, Shared, UserBlock};
+use block::{BLOCK, BlockRows, GROUP, Shared, UserBlock};
 use full_softmax::{FullSoftmax, TILE_SHIFT};
+use item_rows::update_items;
+use negatives::{ItemRows, sum_negatives};
 use rows::{BiasColumn, BucketLayout, Buckets, RowTable, update_rows};
 
 /// The optimiser's moments of every table.
@@ -88,6 +93,8 @@ pub struct CpuBackend {
     proposal: Option<Box<dyn Proposal>>,
     encoder_layout: BucketLayout,
     item_layout: BucketLayout,
+    /// Whether the item tables are in the order of the proposal's partitions; else in that of the items.
+    by_place: bool,
     blocks: Vec<UserBlock>,
     buffers: BatchBuffers,
     /// Of the tasks that are not a block's.
@@ -118,6 +125,7 @@ impl CpuBackend {
             proposal,
             encoder_layout: BucketLayout::for_rows(n_items),
             item_layout,
+            by_place: false,
             blocks: (0..batch.div_ceil(BLOCK)).map(|_| UserBlock::new(config)).collect(),
             buffers: BatchBuffers {
                 hidden: Matrix::zeros(batch, config.hidden),
@@ -152,20 +160,43 @@ impl CpuBackend {
     }
 
     /// The parameters, without the rest.
-    pub fn into_parameters(self) -> Parameters {
+    pub fn into_parameters(mut self) -> Parameters {
+        self.order_items(false);
         self.parameters
     }
 
-    /// The optimiser's moments.
-    pub fn moments(&self) -> &MomentTables {
-        &self.moments
+    /// Parameters, moments and proposal as they are now.
+    pub fn state(&mut self) -> (&Parameters, &MomentTables, Option<&dyn Proposal>) {
+        self.order_items(false);
+        (&self.parameters, &self.moments, self.proposal.as_deref())
     }
 
     /// Parameters, moments and proposal, to restore them from a checkpoint.
     pub fn state_mut(
         &mut self,
     ) -> (&mut Parameters, &mut MomentTables, Option<&mut (dyn Proposal + 'static)>) {
+        self.order_items(false);
         (&mut self.parameters, &mut self.moments, self.proposal.as_deref_mut())
+    }
+
+    /// Whether item tables in the order of the partitions make a step faster: where most rows are touched in every
+    /// step, each partition is then one stretch of memory.
+    fn prefers_places(&self) -> bool {
+        let draws = self.config.batch * self.config.latent_samples * self.config.negatives;
+        self.proposal.as_ref().is_some_and(|proposal| {
+            !proposal.reads_vectors() && proposal.partitions().is_reordered() && draws >= self.train.n_items()
+        })
+    }
+
+    /// Puts the item tables into the order of the partitions, or of the items.
+    fn order_items(&mut self, by_place: bool) {
+        if self.by_place == by_place {
+            return;
+        }
+        let proposal = self.proposal.as_ref().expect("only a proposal has another order");
+        let table = item_table(&mut self.parameters, &mut self.moments);
+        order::permute(table, proposal.partitions(), by_place);
+        self.by_place = by_place;
     }
 
     /// Runs `work` on every block of users with its rows of the batch-wide matrices.
@@ -174,6 +205,17 @@ impl CpuBackend {
         users: &[UserId],
         context: StepContext,
         work: impl Fn(&mut UserBlock, &Shared<'_>, &mut BlockRows<'_>) + Sync,
+    ) {
+        self.for_each_group(users, context, 1, |blocks, shared, rows| work(&mut blocks[0], shared, rows));
+    }
+
+    /// As [`CpuBackend::for_each_block`], on groups of `size` blocks.
+    fn for_each_group(
+        &mut self,
+        users: &[UserId],
+        context: StepContext,
+        size: usize,
+        work: impl Fn(&mut [UserBlock], &Shared<'_>, &mut BlockRows<'_>) + Sync,
     ) {
         let shared = Shared {
             config: &self.config,
@@ -184,13 +226,15 @@ impl CpuBackend {
             encoder_layout: self.encoder_layout,
             item_layout: self.item_layout,
         };
+        let n_blocks = users.len().div_ceil(BLOCK);
+        let n_users = size * BLOCK;
         let BatchBuffers { hidden, head, head_gradient, queries, query_gradient, .. } = &mut self.buffers;
-        let hidden_rows = BLOCK * hidden.stride();
-        let head_rows = BLOCK * head_gradient.stride();
-        let query_rows = BLOCK * self.config.latent_samples * queries.stride();
-        self.blocks
-            .par_iter_mut()
-            .zip(users.par_chunks(BLOCK))
+        let hidden_rows = n_users * hidden.stride();
+        let head_rows = n_users * head_gradient.stride();
+        let query_rows = n_users * self.config.latent_samples * queries.stride();
+        self.blocks[..n_blocks]
+            .par_chunks_mut(size)
+            .zip(users.par_chunks(n_users))
             .zip(hidden.data_mut().par_chunks_mut(hidden_rows))
             .zip(head.data_mut().par_chunks_mut(head_rows))
             .zip(head_gradient.data_mut().par_chunks_mut(head_rows))
@@ -198,11 +242,11 @@ impl CpuBackend {
             .zip(query_gradient.data_mut().par_chunks_mut(query_rows))
             .enumerate()
             .for_each(
-                |(b, ((((((block, users), hidden), head), head_gradient), queries), query_gradient))| {
-                    let first = b * BLOCK;
+                |(g, ((((((blocks, users), hidden), head), head_gradient), queries), query_gradient))| {
+                    let first = g * n_users;
                     let mut rows =
                         BlockRows { users, first, hidden, head, head_gradient, queries, query_gradient };
-                    work(block, &shared, &mut rows);
+                    work(blocks, &shared, &mut rows);
                 },
             );
     }
@@ -229,10 +273,26 @@ impl CpuBackend {
         self.for_each_block(users, context, |block, shared, rows| block.encode(shared, rows));
         self.dense_forward(users.len());
         let proposal = self.proposal.take().expect("a sampling model has a proposal");
-        self.for_each_block(users, context, |block, shared, rows| {
-            block.draw_latent(shared, rows);
-            block.sample(shared, proposal.as_ref(), rows);
-            block.head_gradient(shared, rows);
+        let rows = ItemRows { partitions: proposal.partitions(), by_place: self.by_place };
+        let n_blocks = users.len().div_ceil(BLOCK);
+        let size = n_blocks.div_ceil(rayon::current_num_threads()).clamp(1, GROUP);
+        self.for_each_group(users, context, size, |blocks, shared, group| {
+            let samples = shared.config.latent_samples;
+            for (b, block) in blocks.iter_mut().enumerate() {
+                let mut group = group.block(b, shared);
+                block.draw_latent(shared, &mut group);
+                block.spread(shared, proposal.as_ref(), rows, &mut group);
+            }
+            let n = group.users.len() * samples * shared.parameters.items.stride();
+            let items = shared.parameters.item_table();
+            let (queries, gradients) = (&group.queries[..n], &mut group.query_gradient[..n]);
+            let times = sum_negatives(blocks, proposal.as_ref(), items, rows, queries, gradients);
+            blocks[0].times.add(&times);
+            for (b, block) in blocks.iter_mut().enumerate() {
+                let mut group = group.block(b, shared);
+                block.loss(shared, proposal.as_ref(), rows, &mut group);
+                block.head_gradient(shared, &mut group);
+            }
         });
         self.proposal = Some(proposal);
         self.dense_backward(users.len());
@@ -277,8 +337,10 @@ impl CpuBackend {
     fn update_stage(&mut self, users: &[UserId], update: &Update) {
         let blocks = used_blocks(&self.blocks, users);
         let inputs: Vec<&Buckets> = blocks.iter().map(|block| &block.inputs).collect();
-        let targets: Vec<&Buckets> = blocks.iter().map(|block| &block.targets).collect();
-        let samples = self.proposal.is_some();
+        let by_place = self.by_place;
+        let rows =
+            self.proposal.as_ref().map(|proposal| ItemRows { partitions: proposal.partitions(), by_place });
+        let share = 1.0 / self.config.latent_samples as f32;
         let n = users.len();
         let hidden = self.buffers.hidden.view().rows_from(0, n);
         let hidden_gradient = self.buffers.hidden_gradient.view().rows_from(0, n);
@@ -286,7 +348,7 @@ impl CpuBackend {
         let queries = self.buffers.queries.view();
         let Parameters { encoder, hidden_bias, head, head_bias, items, item_bias, .. } = &mut self.parameters;
         let moments = &mut self.moments;
-        let (item_layout, encoder_layout) = (self.item_layout, self.encoder_layout);
+        let encoder_layout = self.encoder_layout;
         let timed = |phase: Phase, work: &mut dyn FnMut()| {
             let (mut times, mut lap) = (PhaseTimes::default(), Instant::now());
             work();
@@ -294,10 +356,10 @@ impl CpuBackend {
             times
         };
         let mut update_items = || {
-            if samples {
+            if let Some(rows) = rows {
                 let bias = bias_column(item_bias, &mut moments.item_bias);
                 let table = RowTable { rows: items, moments: &mut moments.items, bias };
-                update_rows(table, &targets, item_layout, queries, update);
+                update_items(table, rows, blocks, queries, share, update);
             }
         };
         let mut update_encoder = || {
@@ -324,6 +386,7 @@ impl CpuBackend {
 
 impl Backend for CpuBackend {
     fn refresh(&mut self, epoch: usize) -> Result<()> {
+        self.order_items(false);
         match &mut self.proposal {
             Some(proposal) => proposal.refresh(self.parameters.item_table(), self.config.seed, epoch as u32),
             None => Ok(()),
@@ -332,6 +395,9 @@ impl Backend for CpuBackend {
 
     fn step(&mut self, users: &[UserId], context: StepContext) -> Result<StepReport> {
         assert!(users.len() <= self.config.batch, "a batch holds at most {} users", self.config.batch);
+        if self.prefers_places() {
+            self.order_items(true);
+        }
         let update = Update::at(&self.config, context.epoch, context.step);
         let mut report = StepReport::default();
         match self.config.model {
@@ -345,7 +411,8 @@ impl Backend for CpuBackend {
         Ok(report)
     }
 
-    fn parameters(&self) -> &Parameters {
+    fn parameters(&mut self) -> &Parameters {
+        self.order_items(false);
         &self.parameters
     }
 }

@@ -19,6 +19,7 @@ use crate::optim::{Moments, Update};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub item: ItemId,
+    /// Row of the source.
     pub row: u32,
     pub weight: f32,
 }
@@ -42,6 +43,11 @@ impl BucketLayout {
         Self::with_shift(n_items, width.trailing_zeros())
     }
 
+    /// Number of buckets.
+    pub fn n_buckets(&self) -> usize {
+        self.n_buckets
+    }
+
     /// Items per bucket; the last one may hold fewer.
     pub fn width(&self) -> usize {
         1 << self.shift
@@ -56,9 +62,19 @@ pub(super) struct Buckets {
 
 impl Buckets {
     /// Forgets all entries and keeps their memory.
-    pub fn clear(&mut self, layout: BucketLayout) {
-        self.buckets.resize_with(layout.n_buckets, Vec::new);
+    pub fn clear(&mut self, n_buckets: usize) {
+        self.buckets.resize_with(n_buckets, Vec::new);
         self.buckets.iter_mut().for_each(Vec::clear);
+    }
+
+    /// The entries of one bucket.
+    pub fn bucket(&self, bucket: usize) -> &[Entry] {
+        &self.buckets[bucket]
+    }
+
+    /// Adds an entry to one bucket.
+    pub fn push(&mut self, bucket: usize, entry: Entry) {
+        self.buckets[bucket].push(entry);
     }
 
     /// Adds `scale * weights[k] * source[row]` to item `items[k]`, for all k.
@@ -69,56 +85,144 @@ impl Buckets {
     }
 }
 
-/// Sorts entries by item, stably; reused between buckets.
-#[derive(Debug, Default)]
-pub(super) struct ItemSort {
-    sorted: Vec<Entry>,
-    other: Vec<Entry>,
-    places: Vec<u32>,
+/// Entries that are to be grouped by item, in a fixed order.
+pub(super) trait Entries {
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// Calls `visit` with the item of each, counted from the first item of the range.
+    fn items(&self, visit: impl FnMut(u32));
+    /// Calls `visit` with each.
+    fn entries(&self, visit: impl FnMut(Entry));
 }
 
-impl ItemSort {
-    /// The entries of bucket `bucket` of all blocks, by item, then block, then order of pushing.
-    pub fn gather(&mut self, blocks: &[&Buckets], bucket: usize, layout: BucketLayout) -> &[Entry] {
-        /// Widest digit of the radix sort: its counts stay in the first-level cache.
-        const DIGIT: u32 = 11;
-        let n_digits = layout.shift.div_ceil(DIGIT).max(1);
-        let digit = layout.shift.div_ceil(n_digits);
-        let n: usize = blocks.iter().map(|block| block.buckets[bucket].len()).sum();
+/// The entries of one bucket of all blocks.
+pub(super) struct BucketEntries<'a> {
+    pub blocks: &'a [&'a Buckets],
+    pub bucket: usize,
+    pub layout: BucketLayout,
+}
+
+impl Entries for BucketEntries<'_> {
+    fn len(&self) -> usize {
+        self.blocks.iter().map(|block| block.buckets[self.bucket].len()).sum()
+    }
+
+    fn items(&self, mut visit: impl FnMut(u32)) {
+        self.entries(|entry| visit(entry.item));
+    }
+
+    fn entries(&self, mut visit: impl FnMut(Entry)) {
+        let base = (self.bucket << self.layout.shift) as ItemId;
+        for block in self.blocks {
+            for entry in &block.buckets[self.bucket] {
+                visit(Entry { item: entry.item - base, ..*entry });
+            }
+        }
+    }
+}
+
+/// `weight * source[row]`, to be added to the gradient of the item whose run this is in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Source {
+    pub row: u32,
+    pub weight: f32,
+}
+
+/// The sources of one item: those from the end of the run before up to `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    pub item: u32,
+    pub end: u32,
+}
+
+/// Groups entries by item, stably; its memory is reused.
+#[derive(Debug, Default)]
+pub(super) struct Grouping {
+    sources: Vec<Source>,
+    runs: Vec<Run>,
+    counts: Vec<u32>,
+    entries: Vec<Entry>,
+    other: Vec<Entry>,
+}
+
+/// Widest digit of the sort, in bits: its counts stay in the first-level cache.
+const DIGIT: u32 = 12;
+
+impl Grouping {
+    /// The entries as runs, ascending by item, and their sources. Items are below `n_items`; the cost follows the
+    /// entries, not the items.
+    pub fn group(&mut self, entries: &impl Entries, n_items: usize) -> (&[Run], &[Source]) {
+        let n = entries.len();
+        self.sources.resize(n, Source { row: 0, weight: 0.0 });
+        self.runs.clear();
+        if n_items <= 1 << DIGIT && n * 8 >= n_items {
+            self.group_by_counts(entries, n_items);
+        } else {
+            self.group_by_sorting(entries, n_items);
+        }
+        (&self.runs, &self.sources)
+    }
+
+    /// One counting pass and one that puts each source into its place.
+    fn group_by_counts(&mut self, entries: &impl Entries, n_items: usize) {
+        let Self { sources, runs, counts, .. } = self;
+        counts.clear();
+        counts.resize(n_items, 0);
+        entries.items(|item| counts[item as usize] += 1);
+        let mut start = 0;
+        for (item, count) in counts.iter_mut().enumerate() {
+            let end = start + *count;
+            if *count > 0 {
+                runs.push(Run { item: item as u32, end });
+            }
+            *count = start;
+            start = end;
+        }
+        entries.entries(|Entry { item, row, weight }| {
+            let place = &mut counts[item as usize];
+            sources[*place as usize] = Source { row, weight };
+            *place += 1;
+        });
+    }
+
+    /// A sort by digits, or by comparisons where even one digit has more values than there are entries.
+    fn group_by_sorting(&mut self, source: &impl Entries, n_items: usize) {
+        let bits = n_items.next_power_of_two().trailing_zeros();
+        let n_digits = bits.div_ceil(DIGIT).max(1);
+        let digit = bits.div_ceil(n_digits);
+        let Self { sources, runs, counts, entries, other } = self;
+        entries.clear();
+        source.entries(|entry| entries.push(entry));
+        let n = entries.len();
         if n * 8 < 1 << digit {
-            // Clearing and summing the counts would cost more than comparisons.
-            self.sorted.clear();
-            blocks.iter().for_each(|block| self.sorted.extend_from_slice(&block.buckets[bucket]));
-            self.sorted.sort_by_key(|entry| entry.item);
-            return &self.sorted;
-        }
-        for pass in 0..n_digits {
-            std::mem::swap(&mut self.sorted, &mut self.other);
-            self.sorted.resize(n, Entry { item: 0, row: 0, weight: 0.0 });
-            let mask = (1u32 << digit) - 1;
-            let key = |entry: &Entry| ((entry.item >> (pass * digit)) & mask) as usize;
-            // The first pass reads the blocks themselves, the next ones what the one before has sorted.
-            let pieces: &mut dyn Iterator<Item = &[Entry]> = match pass {
-                0 => &mut blocks.iter().map(|block| &block.buckets[bucket][..]),
-                _ => &mut [&self.other[..n]].into_iter(),
-            };
-            let pieces: Vec<&[Entry]> = pieces.collect();
-            self.places.clear();
-            self.places.resize(1 << digit, 0);
-            for entry in pieces.iter().copied().flatten() {
-                self.places[key(entry)] += 1;
-            }
-            let mut start = 0;
-            for place in &mut self.places {
-                start += std::mem::replace(place, start);
-            }
-            for entry in pieces.iter().copied().flatten() {
-                let place = &mut self.places[key(entry)];
-                self.sorted[*place as usize] = *entry;
-                *place += 1;
+            entries.sort_by_key(|entry| entry.item);
+        } else {
+            for pass in 0..n_digits {
+                let mask = (1u32 << digit) - 1;
+                let key = |entry: &Entry| ((entry.item >> (pass * digit)) & mask) as usize;
+                counts.clear();
+                counts.resize(1 << digit, 0);
+                entries.iter().for_each(|entry| counts[key(entry)] += 1);
+                let mut start = 0;
+                for place in &mut *counts {
+                    start += std::mem::replace(place, start);
+                }
+                other.resize(n, Entry { item: 0, row: 0, weight: 0.0 });
+                for entry in &*entries {
+                    let place = &mut counts[key(entry)];
+                    other[*place as usize] = *entry;
+                    *place += 1;
+                }
+                std::mem::swap(entries, other);
             }
         }
-        &self.sorted
+        for (k, (entry, source)) in entries.iter().zip(sources).enumerate() {
+            *source = Source { row: entry.row, weight: entry.weight };
+            match runs.last_mut() {
+                Some(run) if run.item == entry.item => run.end += 1,
+                _ => runs.push(Run { item: entry.item, end: k as u32 + 1 }),
+            }
+        }
     }
 }
 
@@ -179,11 +283,11 @@ pub(super) fn update_rows(
 ) {
     let stride = table.rows.stride();
     table.chunks(layout.width()).into_par_iter().enumerate().for_each_init(
-        || (ItemSort::default(), vec![0.0; stride]),
-        |(sort, gradient), (bucket, mut chunk)| {
-            let entries = sort.gather(blocks, bucket, layout);
-            let base = (bucket * layout.width()) as ItemId;
-            dispatch!(level(), simd => update_chunk(simd, &mut chunk, base, entries, source, update, gradient));
+        || (Grouping::default(), vec![0.0; stride]),
+        |(grouping, gradient), (bucket, mut chunk)| {
+            let entries = BucketEntries { blocks, bucket, layout };
+            let grouped = grouping.group(&entries, layout.width());
+            dispatch!(level(), simd => update_chunk(simd, &mut chunk, grouped, source, update, gradient));
         },
     );
 }
@@ -192,24 +296,17 @@ pub(super) fn update_rows(
 fn update_chunk<S: Simd>(
     simd: S,
     chunk: &mut RowChunk<'_>,
-    base: ItemId,
-    entries: &[Entry],
+    (runs, sources): (&[Run], &[Source]),
     source: MatrixView<'_>,
     update: &Update,
     gradient: &mut [f32],
 ) {
     let stride = gradient.len();
-    let mut next_row = 0;
-    let mut start = 0;
-    while start < entries.len() {
-        let item = entries[start].item;
-        let mut end = start + 1;
-        while end < entries.len() && entries[end].item == item {
-            end += 1;
-        }
-        let row = (item - base) as usize;
-        if let Some(next) = entries.get(end) {
-            let at = (next.item - base) as usize * stride;
+    let (mut next_row, mut start) = (0, 0);
+    for (k, run) in runs.iter().enumerate() {
+        let row = run.item as usize;
+        if let Some(next) = runs.get(k + 1) {
+            let at = next.item as usize * stride;
             prefetch(&chunk.rows[at..at + stride]);
             prefetch(&chunk.first[at..at + stride]);
             prefetch(&chunk.second[at..at + stride]);
@@ -218,20 +315,26 @@ fn update_chunk<S: Simd>(
             update_untouched(simd, chunk, next_row..row, update, gradient);
             next_row = row + 1;
         }
-        let run = &entries[start..end];
-        row_gradient(simd, run, source, gradient);
-        let bias_gradient = run.iter().map(|entry| entry.weight).sum();
+        let mine = &sources[start..run.end as usize];
+        row_gradient(simd, mine, source, gradient);
+        let bias_gradient = if chunk.bias.is_some() { weight_sum(mine) } else { 0.0 };
         update_row(simd, chunk, row, update, gradient, bias_gradient);
-        start = end;
+        start = run.end as usize;
     }
     if update.optimizer == Optimizer::Adam {
         update_untouched(simd, chunk, next_row..chunk.rows.len() / stride, update, gradient);
     }
 }
 
+/// The gradient of a row's bias.
+#[inline(always)]
+pub(super) fn weight_sum(sources: &[Source]) -> f32 {
+    sources.iter().map(|source| source.weight).sum()
+}
+
 /// The gradient of one row: the sum of weight * source[row] over its entries.
 #[inline(always)]
-fn row_gradient<S: Simd>(simd: S, run: &[Entry], source: MatrixView<'_>, gradient: &mut [f32]) {
+pub(super) fn row_gradient<S: Simd>(simd: S, run: &[Source], source: MatrixView<'_>, gradient: &mut [f32]) {
     let mut column = 0;
     while column < gradient.len() {
         column += match gradient.len() - column {
@@ -247,7 +350,7 @@ fn row_gradient<S: Simd>(simd: S, run: &[Entry], source: MatrixView<'_>, gradien
 #[inline(always)]
 fn column_sums<S: Simd, const L: usize>(
     simd: S,
-    run: &[Entry],
+    run: &[Source],
     source: MatrixView<'_>,
     column: usize,
     gradient: &mut [f32],
@@ -329,7 +432,7 @@ mod tests {
                 let blocks: Vec<Buckets> = (0..3)
                     .map(|_| {
                         let mut buckets = Buckets::default();
-                        buckets.clear(layout);
+                        buckets.clear(layout.n_buckets());
                         for _ in 0..per_block {
                             let item = stream.below(n_items as u64) as u32;
                             let (row, weight) = (stream.below(8) as u32, stream.normal() as f32);
@@ -372,16 +475,38 @@ mod tests {
 
     #[test]
     fn entries_come_out_by_item_in_the_order_pushed() {
-        let layout = BucketLayout::for_rows(1_000_000);
-        let mut buckets = Buckets::default();
-        buckets.clear(layout);
-        let items: Vec<u32> = (0..20_000u32).map(|k| k.wrapping_mul(2_654_435_761) % 1000).collect();
-        for (k, &item) in items.iter().enumerate() {
-            buckets.extend(layout, &[item], &[1.0], 1.0, k as u32);
+        for (n_items, n) in [(1_000_000, 20_000), (1_000_000, 300), (60_000, 20_000), (5000, 10)] {
+            let layout = BucketLayout::for_rows(n_items);
+            let mut buckets = Buckets::default();
+            buckets.clear(layout.n_buckets());
+            let items: Vec<u32> =
+                (0..n as u32).map(|k| k.wrapping_mul(2_654_435_761) % n_items as u32).collect();
+            for (k, &item) in items.iter().enumerate() {
+                buckets.extend(layout, &[item], &[k as f32], 1.0, k as u32);
+            }
+            for bucket in 0..layout.n_buckets() {
+                let base = (bucket * layout.width()) as u32;
+                let mut expected: Vec<(u32, u32)> = (0..n as u32)
+                    .map(|k| (items[k as usize], k))
+                    .filter(|(item, _)| (*item >> layout.shift) as usize == bucket)
+                    .map(|(item, k)| (item - base, k))
+                    .collect();
+                expected.sort_unstable();
+                let mut grouping = Grouping::default();
+                let entries = BucketEntries { blocks: &[&buckets], bucket, layout };
+                let (runs, sources) = grouping.group(&entries, layout.width());
+                let mut start = 0;
+                let got: Vec<(u32, u32)> = runs
+                    .iter()
+                    .flat_map(|run| {
+                        let mine =
+                            start..std::mem::replace(&mut start, run.end as usize).max(run.end as usize);
+                        sources[mine].iter().map(|source| (run.item, source.row)).collect::<Vec<_>>()
+                    })
+                    .collect();
+                assert_eq!(got, expected, "{n} entries of {n_items}");
+                assert!(sources.iter().all(|source| source.weight == source.row as f32));
+            }
         }
-        let mut sort = ItemSort::default();
-        let sorted = sort.gather(&[&buckets], 0, layout);
-        assert_eq!(sorted.len(), 20_000);
-        assert!(sorted.windows(2).all(|w| (w[0].item, w[0].row) < (w[1].item, w[1].row)));
     }
 }

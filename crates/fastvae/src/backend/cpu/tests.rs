@@ -199,6 +199,7 @@ fn check_step(config: Config, weighted: bool) {
     let users: Vec<UserId> = (3..50).collect();
     let context = StepContext { epoch: 0, step: 7 };
     let report = backend.step(&users, context).unwrap();
+    backend.order_items(false);
     let fixed = fix(&before, &backend.buffers.queries, &users, context);
     let start = &before.parameters;
     let value = |p: &Parameters| oracle(&config, &train, p, &users, context, &fixed);

@@ -1,0 +1,220 @@
+//! Gradients and updates of the item vectors, partition by partition.
+//!
+//! One task owns a partition: it gathers the entries of its positives and negatives from all queries, sorts them by
+//! place, sums each row's gradient in registers, and updates the row at once.
+
+use fearless_simd::{dispatch, prelude::*};
+use rayon::prelude::*;
+
+use crate::backend::cpu::block::UserBlock;
+use crate::backend::cpu::negatives::ItemRows;
+use crate::backend::cpu::rows::{Entries, Entry, Grouping, RowTable, Run, Source, row_gradient, weight_sum};
+use crate::config::Optimizer;
+use crate::math::MatrixView;
+use crate::math::simd::{level, prefetch_at};
+use crate::optim::Update;
+
+/// Rows asked for ahead of their sum, where they come in no order that the processor could guess.
+const AHEAD: usize = 6;
+/// Weights of negatives computed at a time.
+const CHUNK: usize = 128;
+
+/// Updates the item vectors touched by `blocks`; with dense Adam the untouched ones too. `queries` has one row for
+/// each query of the batch, and `share` is the weight of one query in its user's loss.
+pub(super) fn update_items(
+    table: RowTable<'_>,
+    rows: ItemRows<'_>,
+    blocks: &[UserBlock],
+    queries: MatrixView<'_>,
+    share: f32,
+    update: &Update,
+) {
+    let stride = table.rows.stride();
+    let table = SharedTable::new(table);
+    (0..rows.partitions.len()).into_par_iter().with_max_len(1).for_each_init(
+        || (Grouping::default(), vec![0.0; stride]),
+        |(grouping, gradient), partition| {
+            let places = rows.partitions.range(partition);
+            let entries = PartEntries { blocks, partition, start: places.start, share };
+            let (runs, sources) = grouping.group(&entries, places.len());
+            let part = Part { rows, places, runs, sources };
+            // SAFETY: an item has one place, a place is in one partition, and each partition has one task.
+            unsafe {
+                dispatch!(level(), simd => update_part(simd, &table, &part, queries, update, gradient))
+            };
+        },
+    );
+}
+
+/// The entries of a partition, block by block: positives, then negatives in the order of the queries.
+struct PartEntries<'a> {
+    blocks: &'a [UserBlock],
+    partition: usize,
+    /// First place of the partition.
+    start: u32,
+    share: f32,
+}
+
+impl Entries for PartEntries<'_> {
+    fn len(&self) -> usize {
+        let of_block = |block: &UserBlock| {
+            block.targets.bucket(self.partition).len() + block.negatives.parts[self.partition].places.len()
+        };
+        self.blocks.iter().map(of_block).sum()
+    }
+
+    fn items(&self, mut visit: impl FnMut(u32)) {
+        for block in self.blocks {
+            let positives = block.targets.bucket(self.partition).iter();
+            positives.for_each(|entry| visit(entry.item - self.start));
+            let negatives = block.negatives.parts[self.partition].places.iter();
+            negatives.for_each(|place| visit(place - self.start));
+        }
+    }
+
+    fn entries(&self, mut visit: impl FnMut(Entry)) {
+        let mut row = 0;
+        let mut weights = [0.0; CHUNK];
+        for block in self.blocks {
+            let positives = block.targets.bucket(self.partition).iter();
+            positives.for_each(|entry| visit(Entry { item: entry.item - self.start, ..*entry }));
+            let part = &block.negatives.parts[self.partition];
+            for (q, query) in block.negatives.queries.iter().enumerate() {
+                let range = part.range(q);
+                let places = part.places[range.clone()].chunks(CHUNK);
+                for (places, logits) in places.zip(part.logits[range].chunks(CHUNK)) {
+                    let weights = &mut weights[..places.len()];
+                    dispatch!(level(), simd => query.gradient.fill(simd, logits, self.share, weights));
+                    for (place, &weight) in places.iter().zip(&*weights) {
+                        visit(Entry { item: place - self.start, row, weight });
+                    }
+                }
+                row += 1;
+            }
+        }
+    }
+}
+
+/// The grouped entries of one partition.
+struct Part<'a> {
+    rows: ItemRows<'a>,
+    places: std::ops::Range<u32>,
+    runs: &'a [Run],
+    sources: &'a [Source],
+}
+
+/// Sums and updates the rows of one partition.
+///
+/// # Safety
+/// No other thread may use the rows of the partition meanwhile.
+#[inline(always)]
+unsafe fn update_part<S: Simd>(
+    simd: S,
+    table: &SharedTable,
+    part: &Part<'_>,
+    queries: MatrixView<'_>,
+    update: &Update,
+    gradient: &mut [f32],
+) {
+    let Part { rows, places, runs, sources } = part;
+    let row_of = |item: u32| rows.of_place(places.start + item) as usize;
+    let dense = update.optimizer == Optimizer::Adam;
+    let (mut next_item, mut start) = (0, 0);
+    for (k, run) in runs.iter().enumerate() {
+        if !rows.by_place
+            && let Some(next) = runs.get(k + AHEAD)
+        {
+            table.ask(row_of(next.item));
+        }
+        if dense {
+            gradient.fill(0.0);
+            for untouched in next_item..run.item {
+                // SAFETY: passed on to the caller.
+                unsafe { table.update(simd, row_of(untouched), update, gradient, 0.0) };
+            }
+            next_item = run.item + 1;
+        }
+        let mine = &sources[start..run.end as usize];
+        row_gradient(simd, mine, queries, gradient);
+        let bias_gradient = if table.bias.is_some() { weight_sum(mine) } else { 0.0 };
+        // SAFETY: passed on to the caller.
+        unsafe { table.update(simd, row_of(run.item), update, gradient, bias_gradient) };
+        start = run.end as usize;
+    }
+    if dense {
+        gradient.fill(0.0);
+        for untouched in next_item..places.len() as u32 {
+            // SAFETY: passed on to the caller.
+            unsafe { table.update(simd, row_of(untouched), update, gradient, 0.0) };
+        }
+    }
+}
+
+/// A table whose rows are shared out among tasks in no simple ranges.
+struct SharedTable {
+    rows: *mut f32,
+    first: *mut f32,
+    second: *mut f32,
+    /// Values, first and second moments of the bias.
+    bias: Option<[*mut f32; 3]>,
+    stride: usize,
+    n_rows: usize,
+}
+
+// SAFETY: the pointers are used only through `update`, whose callers share out the rows, and `ask`, which reads and
+// writes nothing.
+unsafe impl Sync for SharedTable {}
+
+impl SharedTable {
+    fn new(table: RowTable<'_>) -> Self {
+        let bias = table.bias.map(|bias| {
+            assert!(bias.values.len() == table.rows.rows());
+            [bias.values.as_mut_ptr(), bias.first.as_mut_ptr(), bias.second.as_mut_ptr()]
+        });
+        Self {
+            stride: table.rows.stride(),
+            n_rows: table.rows.rows(),
+            rows: table.rows.data_mut().as_mut_ptr(),
+            first: table.moments.first.data_mut().as_mut_ptr(),
+            second: table.moments.second.data_mut().as_mut_ptr(),
+            bias,
+        }
+    }
+
+    /// Asks the processor to load a row and its moments soon.
+    #[inline(always)]
+    fn ask(&self, row: usize) {
+        assert!(row < self.n_rows, "a row of the table");
+        for table in [self.rows, self.first, self.second] {
+            prefetch_at(table.wrapping_add(row * self.stride), self.stride);
+        }
+    }
+
+    /// Updates one row, and its bias where there is one.
+    ///
+    /// # Safety
+    /// No other thread may use the row meanwhile, and the table that this was made from must still be borrowed.
+    #[inline(always)]
+    unsafe fn update<S: Simd>(
+        &self,
+        simd: S,
+        row: usize,
+        update: &Update,
+        gradient: &mut [f32],
+        bias_gradient: f32,
+    ) {
+        assert!(row < self.n_rows, "a row of the table");
+        let at = row * self.stride;
+        // SAFETY: the row lies within each table, all of one shape, and nobody else uses it.
+        let [parameter, first, second] = unsafe {
+            [self.rows, self.first, self.second]
+                .map(|table| std::slice::from_raw_parts_mut(table.add(at), self.stride))
+        };
+        update.row(simd, parameter, first, second, gradient);
+        if let Some(bias) = self.bias {
+            // SAFETY: as above, for the row's entry of each column.
+            let [value, first, second] = unsafe { bias.map(|column| &mut *column.add(row)) };
+            update.scalar(value, first, second, bias_gradient);
+        }
+    }
+}

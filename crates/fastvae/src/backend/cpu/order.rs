@@ -1,0 +1,65 @@
+//! The item tables in the order of the items or of the proposal's partitions.
+
+use rayon::prelude::*;
+
+use crate::backend::cpu::rows::RowTable;
+use crate::math::Matrix;
+use crate::proposal::Partitions;
+
+/// Rows copied by one task.
+const ROWS: usize = 512;
+
+/// Reorders the rows of a table, its moments and its bias: from the order of the items to that of the places, or
+/// back. Takes the memory of one table meanwhile.
+pub(super) fn permute(table: RowTable<'_>, partitions: &Partitions, to_places: bool) {
+    // The row that comes to stand at `row`.
+    let source = |row: usize| match to_places {
+        true => partitions.item(row as u32) as usize,
+        false => partitions.place(row as u32) as usize,
+    };
+    let mut spare = Matrix::zeros(table.rows.rows(), table.rows.cols());
+    for matrix in [table.rows, &mut table.moments.first, &mut table.moments.second] {
+        let stride = matrix.stride();
+        spare.data_mut().par_chunks_mut(ROWS * stride).enumerate().for_each(|(chunk, rows)| {
+            for (k, row) in rows.chunks_exact_mut(stride).enumerate() {
+                row.copy_from_slice(matrix.row(source(chunk * ROWS + k)));
+            }
+        });
+        std::mem::swap(matrix, &mut spare);
+    }
+    if let Some(bias) = table.bias {
+        for column in [bias.values, bias.first, bias.second] {
+            let reordered: Vec<f32> = (0..column.len()).map(|row| column[source(row)]).collect();
+            column.copy_from_slice(&reordered);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::rows::BiasColumn;
+    use crate::optim::Moments;
+
+    #[test]
+    fn there_and_back_changes_nothing_and_there_is_the_order_of_the_places() {
+        let items: Vec<u32> = (0..1300).map(|k| (k * 7 + 3) % 1300).collect();
+        let partitions = Partitions::lists(&items, &[0, 400, 1300], 2);
+        let values: Vec<f32> = (0..1300 * 3).map(|x| x as f32).collect();
+        let mut rows = Matrix::from_rows(1300, 3, &values);
+        let mut moments = Moments { first: rows.clone(), second: rows.clone() };
+        let mut columns = [0, 1, 2].map(|c| (0..1300).map(|row| (row * 10 + c) as f32).collect::<Vec<_>>());
+        let start = (rows.clone(), columns.clone());
+        for to_places in [true, false] {
+            let [values, first, second] = &mut columns;
+            let bias = Some(BiasColumn { values, first, second });
+            permute(RowTable { rows: &mut rows, moments: &mut moments, bias }, &partitions, to_places);
+            for (row, &item) in items.iter().enumerate().filter(|_| to_places) {
+                assert_eq!(rows.row(row), start.0.row(item as usize));
+                assert_eq!(moments.second.row(row), start.0.row(item as usize));
+                assert_eq!(columns[2][row], start.1[2][item as usize]);
+            }
+        }
+        assert_eq!((rows.data(), columns), (start.0.data(), start.1));
+    }
+}
