@@ -7,7 +7,7 @@ use fastvae::data::{Column, Format, ReadOptions};
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Reading data")]
 pub struct DataFlags {
-    /// csv, tsv, movielens, recbole, lightgcn, mtx, npz, mat or parquet; by extension and content otherwise
+    /// csv, tsv, movielens, recbole, lightgcn, mtx, npz, mat, parquet or cache; by extension and content otherwise
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     pub format: Option<Format>,
 

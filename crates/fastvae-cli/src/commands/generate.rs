@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use fastvae::data::{GenerateOptions, Generator, ItemId, TableWriter};
+use fastvae::data::{CacheWriter, GenerateOptions, Generator, IdMap, ItemId, TableWriter};
 use serde_json::json;
 
 use crate::display::thousands;
@@ -19,9 +19,11 @@ Examples:
   fastvae generate -o large.tsv.zst --users 1000000 --items 10000000 --interactions 100000000
 
   fastvae generate -o large.mtx.zst --users 50000 --items 1000000 --interactions 1000000
+  fastvae generate -o large.fvcache --users 1000000 --items 10000000 --interactions 100000000
 
-Memory does not grow with the sizes. Extensions choose commas (.csv), tabs or MatrixMarket (.mtx), and compression
-(.gz, .zst). MatrixMarket declares the size of the catalogue: items that nobody touched stay in it.")]
+Memory does not grow with the sizes. Extensions choose commas (.csv), tabs, MatrixMarket (.mtx) or a binary cache
+(.fvcache), and compression (.gz, .zst). MatrixMarket and caches declare the size of the catalogue: items that nobody
+touched stay in it. A cache holds the titles too, where --titles asks for them.")]
 pub struct Generate {
     /// Where the interactions go: user and item, one pair a line
     #[arg(short, long, value_name = "FILE")]
@@ -101,6 +103,9 @@ impl Generate {
 
     /// Streams the interactions to their file; returns how many there are.
     fn write_interactions(&self, generator: &Generator) -> Result<usize> {
+        if self.output.extension().is_some_and(|extension| extension == "fvcache") {
+            return self.write_cache(generator);
+        }
         let mut table = TableWriter::create(&self.output)?;
         // MatrixMarket counts from 1, and announces its sizes: the rows are generated twice instead of held.
         let first = u64::from(self.is_matrix_market());
@@ -119,6 +124,18 @@ impl Generate {
             items.iter().try_for_each(|&item| table.pair(u64::from(user) + first, u64::from(item) + first))
         })?;
         table.finish()?;
+        Ok(written)
+    }
+
+    fn write_cache(&self, generator: &Generator) -> Result<usize> {
+        let mut cache = CacheWriter::create(&self.output)?;
+        let mut written = 0;
+        generator.for_each_user(|_, items| {
+            written += items.len();
+            cache.push_row(items)
+        })?;
+        let titles = self.titles.is_some().then(|| generator.titles());
+        cache.finish(&IdMap::range(self.users), &IdMap::range(self.items), titles.as_ref())?;
         Ok(written)
     }
 

@@ -6,6 +6,7 @@ mod evaluate;
 mod generate;
 mod inspect;
 mod plan;
+mod prepare;
 mod recommend;
 mod similar;
 mod train;
@@ -51,6 +52,7 @@ enum Command {
     Demo(demo::Demo),
     Generate(generate::Generate),
     Inspect(inspect::Inspect),
+    Prepare(prepare::Prepare),
     Train(Box<train::Train>),
     Evaluate(evaluate::Evaluate),
     Recommend(Box<recommend::Recommend>),
@@ -75,6 +77,7 @@ impl Cli {
             Command::Demo(demo) => demo.run(),
             Command::Generate(generate) => generate.run().map(done),
             Command::Inspect(inspect) => inspect.run().map(done),
+            Command::Prepare(prepare) => prepare.run().map(done),
             Command::Train(train) => train.run(),
             Command::Evaluate(evaluate) => evaluate.run().map(done),
             Command::Recommend(recommend) => recommend.run().map(done),

@@ -67,7 +67,11 @@ impl Plan {
         let config = &settings.config;
         let data = read(&self.data, &self.reading.options_with(self.core))?;
         let (n_users, n_items, n_interactions) = (data.n_users(), data.n_items(), data.n_interactions());
-        let memory = MemoryPlan::of(config, n_users, n_items, n_interactions);
+        let mut memory = MemoryPlan::of(config, n_users, n_items, n_interactions);
+        if data.is_mapped() {
+            // Its pages stay the file's: reading holds nothing, and the training's share can be dropped.
+            memory.reading_bytes = 0;
+        }
         let cost = EpochCost::of(config, n_users, n_items, n_interactions);
         let (peak, available) = (memory.peak_bytes(), resources::available_memory());
         let fits = available.is_none_or(|available| peak <= available);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use fastvae::Config;
-use fastvae::data::{Column, Interactions, Split, Statistics, TitleOptions, Titles, read, read_pair};
+use fastvae::data::{Cache, Column, Interactions, Split, Statistics, TitleOptions, Titles, read, read_pair};
 use fastvae::train::{Outcome, Training};
 
 use crate::data_flags::{CoreFlag, DataFlags};
@@ -40,7 +40,7 @@ decay.factor decay.every weight_decay weight_decay_mode clip batch epochs patien
 validation_users seed threads refresh_every; `fastvae inspect MODEL` shows the values of a trained model.
 Ctrl-C saves a checkpoint beside the model (MODEL.checkpoint), from which --resume goes on.")]
 pub struct Train {
-    /// File of interactions: CSV, TSV, MovieLens, Parquet, .inter, .mtx, .npz, .mat; .gz and .zst too
+    /// File of interactions: CSV, TSV, MovieLens, Parquet, .inter, .mtx, .npz, .mat; .gz and .zst too; or a cache (.fvcache)
     data: PathBuf,
 
     /// Where the model goes
@@ -207,7 +207,7 @@ impl Train {
     }
 
     fn titles(&self, data: &Interactions) -> Result<Option<Titles>> {
-        let Some(path) = &self.titles else { return Ok(None) };
+        let Some(path) = &self.titles else { return Ok(Cache::titles_of(&self.data, data.item_ids())?) };
         let options = TitleOptions { title: self.title_col.clone(), ..TitleOptions::default() };
         let (titles, report) = Titles::read(path, &options, data.item_ids())?;
         if report.titled == 0 {

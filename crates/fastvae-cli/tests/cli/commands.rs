@@ -12,9 +12,18 @@ fn help_fits_a_screen_and_says_what_to_try() {
 #[test]
 fn every_command_has_examples_that_name_it() {
     let place = Place::new();
-    for command in
-        ["demo", "generate", "inspect", "train", "evaluate", "recommend", "similar", "plan", "completions"]
-    {
+    for command in [
+        "demo",
+        "generate",
+        "inspect",
+        "prepare",
+        "train",
+        "evaluate",
+        "recommend",
+        "similar",
+        "plan",
+        "completions",
+    ] {
         let help = place.output(&[command, "--help"]);
         assert!(help.contains(&format!("Examples:\n  fastvae {command}")), "{help}");
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod cache;
 mod commands;
 mod messages;
 mod real_data;

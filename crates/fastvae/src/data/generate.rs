@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::data::titles::Titles;
@@ -52,6 +53,8 @@ impl Default for GenerateOptions {
 const HISTORY_SIGMA: f64 = 0.6;
 /// Histories are at least this long where the mean allows.
 const MIN_HISTORY: f64 = 5.0;
+/// Histories that are computed at a time.
+const BLOCK: usize = 4096;
 /// No user has more than this share of the catalogue.
 const MAX_CATALOGUE_SHARE: f64 = 0.5;
 
@@ -135,15 +138,21 @@ impl Generator {
         }
     }
 
-    /// Calls `each` with every user and its items, in order; memory follows one history.
+    /// Calls `each` with every user and its items, in order; memory follows a few thousand histories, which are
+    /// computed on all threads of the current pool.
     ///
     /// # Errors
     /// The first error of `each`.
     pub fn for_each_user(&self, mut each: impl FnMut(UserId, &[ItemId]) -> Result<()>) -> Result<()> {
-        let mut items = Vec::new();
-        for user in 0..self.options.users as UserId {
-            self.history(user, &mut items);
-            each(user, &items)?;
+        let mut histories = vec![Vec::new(); BLOCK.min(self.options.users)];
+        for start in (0..self.options.users).step_by(BLOCK) {
+            let n = BLOCK.min(self.options.users - start);
+            histories[..n].par_iter_mut().enumerate().for_each(|(at, items)| {
+                self.history((start + at) as UserId, items);
+            });
+            for (at, items) in histories[..n].iter().enumerate() {
+                each((start + at) as UserId, items)?;
+            }
         }
         Ok(())
     }

@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
+use crate::data::storage::Storage;
 use crate::data::{IdMap, ItemId};
 use crate::error::{Error, Result};
 
 /// Who touched what: a sparse matrix of users x items with optional weights and timestamps.
 ///
 /// Row `u` holds the items of user `u`, ascending and without duplicates. Memory follows the interactions:
-/// 4 bytes each, 4 more with weights, 8 more with timestamps.
+/// 4 bytes each, 4 more with weights, 8 more with timestamps. Those of a [`Cache`](crate::data::Cache) stay in its
+/// mapped file. A clone shares all of it.
 #[derive(Debug, Clone)]
 pub struct Interactions {
-    offsets: Vec<usize>,
-    items: Vec<ItemId>,
-    weights: Option<Vec<f32>>,
-    timestamps: Option<Vec<i64>>,
+    offsets: Storage<usize>,
+    items: Storage<ItemId>,
+    weights: Option<Storage<f32>>,
+    timestamps: Option<Storage<i64>>,
     user_ids: Arc<IdMap>,
     item_ids: Arc<IdMap>,
 }
@@ -43,8 +45,32 @@ impl Interactions {
         user_ids: Arc<IdMap>,
         item_ids: Arc<IdMap>,
     ) -> Result<Self> {
+        Self::from_storage(
+            offsets.into(),
+            items.into(),
+            weights.map(Storage::from),
+            timestamps.map(Storage::from),
+            user_ids,
+            item_ids,
+            |_| {},
+        )
+    }
+
+    /// As [`Interactions::from_parts`]; `each` sees every row once, in order, while it is in the processor's cache.
+    pub(crate) fn from_storage(
+        offsets: Storage<usize>,
+        items: Storage<ItemId>,
+        weights: Option<Storage<f32>>,
+        timestamps: Option<Storage<i64>>,
+        user_ids: Arc<IdMap>,
+        item_ids: Arc<IdMap>,
+        mut each: impl FnMut(&[ItemId]),
+    ) -> Result<Self> {
         let broken = |problem: String| Error::data(problem, "build rows with strictly ascending items");
-        if offsets.len() != user_ids.len() + 1 || offsets[0] != 0 || offsets.last() != Some(&items.len()) {
+        if offsets.len() != user_ids.len() + 1
+            || offsets.first() != Some(&0)
+            || offsets.last() != Some(&items.len())
+        {
             return Err(broken(format!(
                 "{} row offsets do not describe {} users and {} interactions",
                 offsets.len(),
@@ -57,18 +83,20 @@ impl Interactions {
         {
             return Err(broken(format!("weights or timestamps are not {} long", items.len())));
         }
+        let all = &items[..];
         for (user, span) in offsets.windows(2).enumerate() {
-            let row = items
+            let row = all
                 .get(span[0]..span[1])
                 .ok_or_else(|| broken(format!("row {user} ends before it starts")))?;
-            if row.windows(2).any(|pair| pair[0] >= pair[1])
-                || row.last().is_some_and(|&i| i as usize >= item_ids.len())
-            {
+            // Without an early exit, so that it becomes vector code: the check is most of opening a cache.
+            let ascending = row.iter().zip(row.iter().skip(1)).fold(true, |good, (a, b)| good & (a < b));
+            if !ascending || row.last().is_some_and(|&i| i as usize >= item_ids.len()) {
                 return Err(broken(format!(
                     "row {user} is unsorted, repeats an item or passes {}",
                     item_ids.len()
                 )));
             }
+            each(row);
         }
         Ok(Self { offsets, items, weights, timestamps, user_ids, item_ids })
     }
@@ -134,10 +162,21 @@ impl Interactions {
     /// How many users touched each item.
     pub fn item_counts(&self) -> Vec<u32> {
         let mut counts = vec![0; self.n_items()];
-        for &item in &self.items {
+        for &item in &self.items[..] {
             counts[item as usize] += 1;
         }
         counts
+    }
+
+    /// Whether the pairs lie in the mapped file of a [`Cache`](crate::data::Cache) instead of memory.
+    pub fn is_mapped(&self) -> bool {
+        self.items.is_mapped()
+    }
+
+    /// The same interactions under equal identifiers, so that maps are shared instead of held twice.
+    pub(crate) fn with_ids(self, user_ids: Arc<IdMap>, item_ids: Arc<IdMap>) -> Self {
+        debug_assert!(*self.user_ids == *user_ids && *self.item_ids == *item_ids, "equal identifiers");
+        Self { user_ids, item_ids, ..self }
     }
 
     /// The same interactions with every weight 1.

@@ -1,6 +1,7 @@
 //! Interactions: who touched what, read from files people have, filtered and split.
 
 mod builder;
+mod cache;
 mod filter;
 mod generate;
 mod ids;
@@ -10,11 +11,13 @@ mod read;
 mod select;
 mod split;
 mod statistics;
+mod storage;
 mod titles;
 mod vocabulary;
 mod write;
 
 pub use builder::InteractionsBuilder;
+pub use cache::{Cache, CacheWriter};
 pub use filter::{drop_empty, k_core};
 pub use generate::{GenerateOptions, Generator};
 pub use ids::IdMap;

@@ -57,7 +57,8 @@ impl Interactions {
         for (to, &from) in items.iter().enumerate() {
             moved[from as usize] = to as ItemId;
         }
-        let kept = self.filtered(|at| moved[self.items()[at] as usize] != DROPPED);
+        let of_pairs = self.items();
+        let kept = self.filtered(|at| moved[of_pairs[at] as usize] != DROPPED);
         let renumbered = kept.items().iter().map(|&item| moved[item as usize]).collect();
         Self::from_parts(
             kept.offsets().to_vec(),
@@ -70,25 +71,31 @@ impl Interactions {
     }
 
     fn filtered(&self, keep: impl Fn(usize) -> bool) -> Self {
-        let places: Vec<usize> = (0..self.n_interactions()).filter(|&at| keep(at)).collect();
+        // Counted first: a list of places, or arrays that grow, would be larger than the result.
         let mut offsets = Vec::with_capacity(self.offsets().len());
-        let mut next = 0;
-        for &offset in self.offsets() {
-            while next < places.len() && places[next] < offset {
-                next += 1;
-            }
-            offsets.push(next);
+        offsets.push(0);
+        let mut n_kept = 0;
+        for span in self.offsets().windows(2) {
+            n_kept += (span[0]..span[1]).filter(|&at| keep(at)).count();
+            offsets.push(n_kept);
         }
         Self::from_parts(
             offsets,
-            places.iter().map(|&at| self.items()[at]).collect(),
-            self.weights().map(|weights| places.iter().map(|&at| weights[at]).collect()),
-            self.timestamps().map(|timestamps| places.iter().map(|&at| timestamps[at]).collect()),
+            kept(self.items(), n_kept, &keep),
+            self.weights().map(|weights| kept(weights, n_kept, &keep)),
+            self.timestamps().map(|timestamps| kept(timestamps, n_kept, &keep)),
             self.user_ids().clone(),
             self.item_ids().clone(),
         )
         .expect("a part of sorted rows is sorted")
     }
+}
+
+/// The `n` values at the places that `keep` is true for.
+fn kept<T: Copy>(values: &[T], n: usize, keep: impl Fn(usize) -> bool) -> Vec<T> {
+    let mut part = Vec::with_capacity(n);
+    part.extend(values.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, value)| *value));
+    part
 }
 
 #[cfg(test)]

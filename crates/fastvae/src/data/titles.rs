@@ -11,14 +11,15 @@ use crate::data::read::fields::{Fields, Separator, detect_delimiter};
 use crate::data::read::format::complete_lines;
 use crate::data::read::lines::Lines;
 use crate::data::read::source::Source;
+use crate::data::storage::Storage;
 use crate::data::{IdMap, ItemId};
 use crate::error::{Error, Result};
 
 /// One title per item, in one block of bytes; an empty title means none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Titles {
-    bytes: Vec<u8>,
-    ends: Vec<u64>,
+    bytes: Storage<u8>,
+    ends: Storage<u64>,
 }
 
 /// Which columns hold titles; the default finds them by name.
@@ -46,12 +47,12 @@ pub struct TitleReport {
 impl Titles {
     /// Takes titles in order of position.
     pub fn new<S: AsRef<str>>(titles: impl IntoIterator<Item = S>) -> Self {
-        let mut all = Self::default();
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         for title in titles {
-            all.bytes.extend_from_slice(title.as_ref().as_bytes());
-            all.ends.push(all.bytes.len() as u64);
+            bytes.extend_from_slice(title.as_ref().as_bytes());
+            ends.push(bytes.len() as u64);
         }
-        all
+        Self { bytes: bytes.into(), ends: ends.into() }
     }
 
     /// Titles as stored by [`Titles::parts`]: title `i` is `bytes[ends[i - 1]..ends[i]]`.
@@ -59,6 +60,10 @@ impl Titles {
     /// # Errors
     /// [`Error::Data`] if the ends do not ascend to the length of `bytes`, or a title is not UTF-8.
     pub fn from_parts(bytes: Vec<u8>, ends: Vec<u64>) -> Result<Self> {
+        Self::from_storage(bytes.into(), ends.into())
+    }
+
+    pub(crate) fn from_storage(bytes: Storage<u8>, ends: Storage<u64>) -> Result<Self> {
         check_block(&bytes, &ends, "titles")?;
         Ok(Self { bytes, ends })
     }

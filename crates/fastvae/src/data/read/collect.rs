@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::data::ids::MAX_IDS;
 use crate::data::intern::InternError;
 use crate::data::read::ReadOptions;
+use crate::data::read::cached::with_id;
 use crate::data::{IdMap, IdMapBuilder, Interactions, InteractionsBuilder};
 use crate::error::{Error, Result};
 
@@ -72,6 +73,19 @@ impl<'a> Collector<'a> {
             if let Side::New(builder) = side {
                 for id in 0..n as i64 {
                     builder.integer(id).map_err(|error| refused(self.path, None, what, b"", error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the identifiers of two maps exist in their order, those without interactions included; where a side is
+    /// known already, neither is declared.
+    pub(crate) fn declare_maps(&mut self, users: &IdMap, items: &IdMap) -> Result<()> {
+        if let (Side::New(_), Side::New(_)) = (&self.users, &self.items) {
+            for (side, map, what) in [(&mut self.users, users, "user"), (&mut self.items, items, "item")] {
+                for position in 0..map.len() as u32 {
+                    with_id(map, position, |id| resolve(side, self.path, id, what, None))?;
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::data::cache::MAGIC;
 use crate::data::read::fields::{Separator, detect_delimiter};
 use crate::error::{Error, Result};
 
@@ -28,11 +29,13 @@ pub enum Format {
     Mat,
     /// Parquet.
     Parquet,
+    /// A binary cache, as written by [`Cache`](crate::data::Cache).
+    Cache,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Csv,
         Self::Tsv,
         Self::MovieLens,
@@ -42,6 +45,7 @@ impl Format {
         Self::Npz,
         Self::Mat,
         Self::Parquet,
+        Self::Cache,
     ];
 
     /// The name used by `--format`.
@@ -56,13 +60,15 @@ impl Format {
             Self::Npz => "npz",
             Self::Mat => "mat",
             Self::Parquet => "parquet",
+            Self::Cache => "cache",
         }
     }
 
     /// Guesses from the first bytes, then from the file name; `sample` is decompressed.
     pub(crate) fn detect(path: &Path, sample: &[u8]) -> Self {
         for (magic, format) in [
-            (&b"PAR1"[..], Self::Parquet),
+            (&MAGIC[..], Self::Cache),
+            (b"PAR1", Self::Parquet),
             (b"PK\x03\x04", Self::Npz),
             (b"MATLAB 5.0", Self::Mat),
             // A version 7.3 file: the reader of .mat files explains what to do.
@@ -74,6 +80,7 @@ impl Format {
             }
         }
         match inner_extension(path).as_str() {
+            "fvcache" => return Self::Cache,
             "parquet" => return Self::Parquet,
             "npz" => return Self::Npz,
             "mat" => return Self::Mat,
@@ -164,6 +171,8 @@ mod tests {
             ("x", "PK\u{3}\u{4}", Format::Npz),
             ("x", "MATLAB 5.0 MAT-file", Format::Mat),
             ("x", "PAR1", Format::Parquet),
+            ("x", "FVCACHE\0", Format::Cache),
+            ("empty.fvcache", "", Format::Cache),
         ] {
             assert_eq!(Format::detect(Path::new(name), sample.as_bytes()), format, "{name}");
         }

@@ -8,6 +8,7 @@
 //! no weak liking. Weights come from a weight column or from the values of a matrix.
 
 mod adjacency;
+mod cached;
 mod collect;
 pub(in crate::data) mod columns;
 mod delimited;
@@ -34,6 +35,7 @@ pub use collect::ReadReport;
 pub use columns::Column;
 pub use format::Format;
 
+use cached::Opened;
 use collect::{Collected, Collector, Final, Side};
 use source::Source;
 
@@ -69,6 +71,7 @@ pub struct ReadOptions {
 /// Positions of integer identifiers ascend with them; positions of strings follow their first appearance.
 /// Blanks around an integer are not part of it; any other identifier is taken exactly as it is written.
 /// Rows and columns of matrix formats are identified by their number from 0, empty ones included.
+/// A cache is mapped instead of read, and keeps its filters and identifiers.
 ///
 /// # Errors
 /// [`Error::Io`] or [`Error::Input`] with the line and the remedy where the file cannot be read;
@@ -83,9 +86,22 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Interaction
 /// As [`read()`].
 pub fn read_with_report(path: impl AsRef<Path>, options: &ReadOptions) -> Result<(Interactions, ReadReport)> {
     let path = path.as_ref();
-    let (mut users, mut items) = (IdMapBuilder::new(), IdMapBuilder::new());
-    let collected = collect(path, options, Side::New(&mut users), Side::New(&mut items))?;
-    let (mut rows, report) = collected.build(&finish(users), &finish(items))?;
+    let (mut rows, report) = match cached::open(source(path)?, options)? {
+        Opened::Cache(_) if options.min_rating.is_some() => {
+            return Err(Error::input(
+                path,
+                None,
+                "a cache has no ratings",
+                "give --min-rating to `fastvae prepare`, where the ratings are",
+            ));
+        }
+        Opened::Cache(rows) => mapped(rows),
+        Opened::Other(source) => {
+            let (mut users, mut items) = (IdMapBuilder::new(), IdMapBuilder::new());
+            let collected = collect(source, path, options, Side::New(&mut users), Side::New(&mut items))?;
+            collected.build(&finish(users), &finish(items))?
+        }
+    };
     check(path, options, &rows, &report)?;
     if let Some(k) = options.k_core {
         rows = k_core(&rows, k)?;
@@ -107,8 +123,15 @@ pub fn read_aligned(
     items: &Arc<IdMap>,
 ) -> Result<(Interactions, ReadReport)> {
     let path = path.as_ref();
-    let collected = collect(path, options, Side::Known(users), Side::Known(items))?;
-    let (rows, report) = collected.build(&(users.clone(), None), &(items.clone(), None))?;
+    let (rows, report) = match cached::open(source(path)?, options)? {
+        Opened::Cache(rows) if cached::is_under(&rows, Some(users), items) => {
+            mapped(rows.with_ids(users.clone(), items.clone()))
+        }
+        opened => {
+            let collected = collect_opened(opened, path, options, Side::Known(users), Side::Known(items))?;
+            collected.build(&(users.clone(), None), &(items.clone(), None))?
+        }
+    };
     check_known(path, options, &rows, &report)?;
     log(path, &rows, &report);
     Ok((rows, report))
@@ -127,15 +150,26 @@ pub fn read_with_items(
     items: &Arc<IdMap>,
 ) -> Result<(Interactions, ReadReport)> {
     let path = path.as_ref();
-    let mut users = IdMapBuilder::new();
-    let collected = collect(path, options, Side::New(&mut users), Side::Known(items))?;
-    let (rows, report) = collected.build(&finish(users), &(items.clone(), None))?;
+    let (rows, report) = match cached::open(source(path)?, options)? {
+        Opened::Cache(rows) if cached::is_under(&rows, None, items) => {
+            let users = rows.user_ids().clone();
+            mapped(rows.with_ids(users, items.clone()))
+        }
+        opened => {
+            let mut users = IdMapBuilder::new();
+            let collected = collect_opened(opened, path, options, Side::New(&mut users), Side::Known(items))?;
+            collected.build(&finish(users), &(items.clone(), None))?
+        }
+    };
     check_known(path, options, &rows, &report)?;
     log(path, &rows, &report);
     Ok((rows, report))
 }
 
 /// Reads a published split: both results share the users and items of the two files together.
+///
+/// Where `train` is a cache that knows every user and item of `test`, it stays mapped; otherwise it is read into
+/// memory under the identifiers of both.
 ///
 /// # Errors
 /// As [`read()`]; [`Error::Config`] with `k_core`, which would take rows out of a split that is given.
@@ -151,26 +185,86 @@ pub fn read_pair(
             "leave out --k-core, or give one file and a split",
         ));
     }
-    let (mut users, mut items) = (IdMapBuilder::new(), IdMapBuilder::new());
-    let paths = [train.as_ref(), test.as_ref()];
-    let mut both = Vec::with_capacity(2);
-    for path in paths {
-        both.push(collect(path, options, Side::New(&mut users), Side::New(&mut items))?);
+    let (train, test) = (train.as_ref(), test.as_ref());
+    let opened = cached::open(source(train)?, options)?;
+    if let Opened::Cache(rows) = &opened
+        && let Some(pair) = mapped_pair(rows, train, test, options)?
+    {
+        return Ok(pair);
     }
+    let (mut users, mut items) = (IdMapBuilder::new(), IdMapBuilder::new());
+    let first = collect_opened(opened, train, options, Side::New(&mut users), Side::New(&mut items))?;
+    let second = collect(source(test)?, test, options, Side::New(&mut users), Side::New(&mut items))?;
     let (users, items) = (finish(users), finish(items));
-    let mut results = Vec::with_capacity(2);
-    for (path, collected) in paths.into_iter().zip(both) {
+    let build = |path: &Path, collected: Collected| {
         let (rows, report) = collected.build(&users, &items)?;
         check(path, options, &rows, &report)?;
         log(path, &rows, &report);
-        results.push(rows);
+        Ok(rows)
+    };
+    Ok((build(train, first)?, build(test, second)?))
+}
+
+/// The pair without a copy of the mapped `rows`, unless `test` has users or items that they do not know.
+fn mapped_pair(
+    rows: &Interactions,
+    train: &Path,
+    test: &Path,
+    options: &ReadOptions,
+) -> Result<Option<(Interactions, Interactions)>> {
+    let (users, items) = (rows.user_ids(), rows.item_ids());
+    let opened = cached::open(source(test)?, options)?;
+    let collected = collect_opened(opened, test, options, Side::Known(users), Side::Known(items))?;
+    if collected.report.unknown_users + collected.report.unknown_items > 0 {
+        tracing::info!(
+            path = %train.display(),
+            "the test file has users or items that the cache does not: the cache is copied into memory"
+        );
+        return Ok(None);
     }
-    let test = results.pop().expect("two files were read");
-    let train = results.pop().expect("two files were read");
-    Ok((train, test))
+    let (test_rows, report) = collected.build(&(users.clone(), None), &(items.clone(), None))?;
+    let (rows, all) = mapped(rows.clone());
+    check(train, options, &rows, &all)?;
+    log(train, &rows, &all);
+    check(test, options, &test_rows, &report)?;
+    log(test, &test_rows, &report);
+    Ok(Some((rows, test_rows)))
+}
+
+/// The interactions of a cache as a result: nothing was dropped.
+fn mapped(rows: Interactions) -> (Interactions, ReadReport) {
+    let report = ReadReport { rows: rows.n_interactions() as u64, ..ReadReport::default() };
+    (rows, report)
+}
+
+fn source(path: &Path) -> Result<Source> {
+    let source = Source::open(path)?;
+    if source.sample().is_empty() {
+        return Err(Error::input(path, None, "the file is empty", "give a file with interactions"));
+    }
+    Ok(source)
+}
+
+/// As [`collect`], for what may be a cache that is open.
+fn collect_opened<'a>(
+    opened: Opened,
+    path: &'a Path,
+    options: &'a ReadOptions,
+    users: Side<'a>,
+    items: Side<'a>,
+) -> Result<Collected> {
+    match opened {
+        Opened::Other(source) => collect(source, path, options, users, items),
+        Opened::Cache(data) => {
+            let mut rows = Collector::new(path, options, users, items);
+            cached::push(&data, &mut rows)?;
+            Ok(rows.finish())
+        }
+    }
 }
 
 fn collect<'a>(
+    source: Source,
     path: &'a Path,
     options: &'a ReadOptions,
     users: Side<'a>,
@@ -183,10 +277,6 @@ fn collect<'a>(
             "give a finite --min-rating",
         ));
     }
-    let source = Source::open(path)?;
-    if source.sample().is_empty() {
-        return Err(Error::input(path, None, "the file is empty", "give a file with interactions"));
-    }
     let mut rows = Collector::new(path, options, users, items);
     let format = options.format.unwrap_or_else(|| Format::detect(path, source.sample()));
     match format {
@@ -197,6 +287,7 @@ fn collect<'a>(
         Format::MatrixMarket => matrix_market::read(source, &mut rows)?,
         Format::Mat => mat::read(source, &mut rows)?,
         Format::Npz => npz::read(&source, &mut rows)?,
+        Format::Cache => cached::read(&source, &mut rows)?,
         #[cfg(feature = "parquet")]
         Format::Parquet => parquet::read(&source, &mut rows)?,
         #[cfg(not(feature = "parquet"))]

@@ -1,0 +1,139 @@
+"""What people use today, timed by the epoch: run by `benchmarks/speed` in its throw-away environment.
+
+  peers.py MODEL DATA.npz --epochs N --threads N     prints one JSON object
+
+DATA.npz is a SciPy matrix, users x items. Each model learns from the same interactions on the same threads; what it builds
+before its first epoch is not counted.
+"""
+import argparse
+import json
+import math
+import os
+import resource
+import sys
+import time
+
+
+class Clock:
+    """Wall and processor seconds of each epoch."""
+
+    def __init__(self):
+        self.epochs, self.cpu = [], []
+
+    def __enter__(self):
+        self.wall, self.processor = time.perf_counter(), time.process_time()
+
+    def __exit__(self, *_):
+        self.lap()
+
+    def lap(self, *_):
+        """Ends an epoch and begins the next; the libraries call it with what they know."""
+        self.epochs.append(time.perf_counter() - self.wall)
+        self.cpu.append(time.process_time() - self.processor)
+        self.__enter__()
+
+
+def mult_vae(matrix, arguments, clock):
+    """Mult-VAE (Liang et al., 2018) with the full softmax and the paper's sizes, as one writes it in PyTorch.
+
+    The input layer is an embedding bag over the items that a user has, since a product with the dense row of 0 and 1
+    would only be slower.
+    """
+    import numpy
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    n_users, n_items = matrix.shape
+    starts, items = torch.from_numpy(matrix.indptr.astype(numpy.int64)), torch.from_numpy(matrix.indices.astype(numpy.int64))
+
+    class MultVae(torch.nn.Module):
+        def __init__(self, hidden, latent):
+            super().__init__()
+            self.encoder = torch.nn.EmbeddingBag(n_items, hidden, mode="sum")
+            self.bias = torch.nn.Parameter(torch.zeros(hidden))
+            self.head = torch.nn.Linear(hidden, 2 * latent)
+            self.items = torch.nn.Linear(latent, n_items, bias=False)
+            torch.nn.init.normal_(self.encoder.weight, std=math.sqrt(2 / (n_items + hidden)))
+
+        def forward(self, history, offsets, weights):
+            hidden = torch.relu(self.encoder(history, offsets, per_sample_weights=weights) + self.bias)
+            mean, log_variance = self.head(hidden).chunk(2, dim=1)
+            latent = mean + torch.randn_like(mean) * torch.exp(log_variance / 2)
+            return self.items(latent), mean, log_variance
+
+    model = MultVae(arguments.hidden, arguments.latent)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    users = torch.nonzero(starts[1:] > starts[:-1]).flatten()
+    for _ in range(arguments.epochs):
+        with clock:
+            for batch in users[torch.randperm(len(users))].split(256):
+                lengths = starts[batch + 1] - starts[batch]
+                offsets = torch.cumsum(lengths, 0) - lengths
+                row = torch.repeat_interleave(torch.arange(len(batch)), lengths)
+                history = items[torch.arange(len(row)) - offsets[row] + starts[batch][row]]
+                weights = torch.nn.functional.dropout(lengths.float().rsqrt()[row], 0.5)
+                logits, mean, log_variance = model(history, offsets, weights)
+                likelihood = torch.log_softmax(logits, dim=1)[row, history].sum()
+                divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum()
+                optimizer.zero_grad(set_to_none=True)
+                (divergence - likelihood).backward()
+                optimizer.step()
+
+
+def als(matrix, arguments, clock):
+    from implicit.als import AlternatingLeastSquares as Model
+
+    fit_implicit(Model, matrix, arguments, clock)
+
+
+def bpr(matrix, arguments, clock):
+    from implicit.bpr import BayesianPersonalizedRanking as Model
+
+    fit_implicit(Model, matrix, arguments, clock)
+
+
+def fit_implicit(kind, matrix, arguments, clock):
+    options = {"iterations": arguments.epochs, "num_threads": arguments.threads, "use_gpu": False, "random_state": 0}
+    model = kind(factors=arguments.factors, **options)
+    clock.__enter__()
+    model.fit(matrix, show_progress=False, callback=clock.lap)
+
+
+def warp(matrix, arguments, clock):
+    from lightfm import LightFM
+
+    model = LightFM(no_components=arguments.factors, loss="warp", random_state=0)
+    entries = matrix.tocoo()
+    for _ in range(arguments.epochs):
+        with clock:
+            model.fit_partial(entries, epochs=1, num_threads=arguments.threads)
+
+
+MODELS = {"torch-mult-vae": mult_vae, "als": als, "bpr": bpr, "warp": warp}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("data")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--factors", type=int, default=64)
+    parser.add_argument("--hidden", type=int, default=200)
+    parser.add_argument("--latent", type=int, default=32)
+    arguments = parser.parse_args()
+
+    import numpy
+    import scipy.sparse
+
+    matrix = scipy.sparse.load_npz(arguments.data).tocsr()
+    matrix.data = numpy.ones(len(matrix.data), dtype=numpy.float32)
+    clock = Clock()
+    MODELS[arguments.model](matrix, arguments, clock)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    print(json.dumps({"epochs": clock.epochs, "cpu_epochs": clock.cpu, "peak_rss_bytes": peak}))
+
+
+if __name__ == "__main__":
+    main()
