@@ -2,6 +2,7 @@
 
 mod builder;
 mod filter;
+mod folds;
 mod generate;
 mod ids;
 mod interactions;
@@ -16,6 +17,7 @@ mod write;
 
 pub use builder::InteractionsBuilder;
 pub use filter::{drop_empty, k_core};
+pub use folds::fold;
 pub use generate::{GenerateOptions, Generator};
 pub use ids::IdMap;
 pub use interactions::{Interactions, Row};
