@@ -402,10 +402,8 @@ mod tests {
 
     #[test]
     fn a_baseline_has_settings_of_its_own() {
-        let flags = |model: &str, values: &[&str]| SettingFlags {
-            model: Some(model.to_string()),
-            ..set(values)
-        };
+        let flags =
+            |model: &str, values: &[&str]| SettingFlags { model: Some(model.to_string()), ..set(values) };
         let choice = flags("wrmf", &["factors=32", "alpha=5"]).resolve_baseline().unwrap().unwrap();
         let fastvae::baseline::Settings::Wrmf(wrmf) = &choice.settings else { panic!("{choice:?}") };
         assert_eq!((wrmf.factors, wrmf.alpha), (32, 5.0));

@@ -153,7 +153,13 @@ impl Recommend {
         print(&format!("{}\n{}", history_text(model, row.items), scored_text(model, &best)))
     }
 
-    fn for_users(&self, model: &dyn Recommender, histories: &Interactions, users: &str, limits: &Limits) -> Result<()> {
+    fn for_users(
+        &self,
+        model: &dyn Recommender,
+        histories: &Interactions,
+        users: &str,
+        limits: &Limits,
+    ) -> Result<()> {
         let ids = histories.user_ids();
         let chosen = self.chosen(ids, users)?;
         let options = BatchOptions {

@@ -22,6 +22,7 @@ use crate::output::{check_writable, print, print_json};
 use crate::scores::{CutOffs, Scores, positive};
 use crate::settings::SettingFlags;
 
+pub use baseline::fit_watched;
 use report::Report;
 
 /// Train a model, evaluate it on held-out interactions, and save it

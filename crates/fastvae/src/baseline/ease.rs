@@ -198,7 +198,10 @@ mod tests {
     #[test]
     fn a_catalogue_too_large_is_refused_with_its_memory() {
         let error = fits(1_000_000, Some(16_000_000_000)).unwrap_err().to_string();
-        assert!(error.contains("4002.0 GB") && error.contains("16.0 GB") && error.contains("wrmf"), "{error}");
+        assert!(
+            error.contains("4002.0 GB") && error.contains("16.0 GB") && error.contains("wrmf"),
+            "{error}"
+        );
         assert!(fits(6_000, Some(1_000_000_000)).is_ok());
     }
 }

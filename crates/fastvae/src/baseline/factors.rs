@@ -8,8 +8,8 @@ use crate::data::{IdMap, ItemId, UserId};
 use crate::error::{Error, Result};
 use crate::eval::{BlockScores, Scorer, Viewer};
 use crate::math::Matrix;
-use crate::model_file::{load, save};
 use crate::model_file::tensors::{TensorFile, TensorWriter};
+use crate::model_file::{load, save};
 use crate::proposal::ItemTable;
 
 /// A vector for each user of the training data and for each item; a score is their inner product.

@@ -60,7 +60,8 @@ impl fmt::Debug for Baseline {
 
 impl Baseline {
     pub(super) fn new(method: Box<dyn Method>, data: &Interactions, settings: Settings) -> Self {
-        let statistics = serde_json::to_value(Statistics::of(data)).expect("plain structs always become JSON");
+        let statistics =
+            serde_json::to_value(Statistics::of(data)).expect("plain structs always become JSON");
         Self {
             method,
             item_ids: Arc::clone(data.item_ids()),
@@ -151,8 +152,7 @@ impl Baseline {
             | Settings::Pris(settings)
             | Settings::Sa(settings) => {
                 let kind = description.settings.kind();
-                in_file(file, || Factors::read(file, n_items, kind, settings.factors))
-                    .map(Box::new)?
+                in_file(file, || Factors::read(file, n_items, kind, settings.factors)).map(Box::new)?
             }
         };
         let item_ids = Arc::new(in_file(file, || load::ids(file, "item_ids", n_items))?);

@@ -42,7 +42,7 @@ pub enum Weighting {
 
 impl Default for ItemKnnSettings {
     fn default() -> Self {
-        Self { weighting: Weighting::TfIdf, neighbours: 100, k1: 1.2, b: 0.75 }
+        Self { weighting: Weighting::TfIdf, neighbours: 1000, k1: 1.2, b: 0.75 }
     }
 }
 

@@ -88,9 +88,7 @@ pub fn fit(data: &Interactions, settings: &Settings, observer: &mut Observer<'_>
         | Settings::Aobpr(pairwise)
         | Settings::Dns(pairwise)
         | Settings::Pris(pairwise)
-        | Settings::Sa(pairwise) => {
-            Box::new(pairwise::fit(data, settings.kind(), pairwise, observer)?)
-        }
+        | Settings::Sa(pairwise) => Box::new(pairwise::fit(data, settings.kind(), pairwise, observer)?),
     };
     Ok(Baseline::new(method, data, settings.clone()))
 }

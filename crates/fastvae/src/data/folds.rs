@@ -29,7 +29,9 @@ pub fn fold(
     let longest = data.offsets().windows(2).map(|span| span[1] - span[0]).max().unwrap_or(0);
     if longest < n_folds {
         return Err(Error::data(
-            format!("no user has {n_folds} interactions (the most is {longest}), too few for {n_folds} folds"),
+            format!(
+                "no user has {n_folds} interactions (the most is {longest}), too few for {n_folds} folds"
+            ),
             "give fewer --folds or more data",
         ));
     }

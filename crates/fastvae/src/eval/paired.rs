@@ -66,7 +66,8 @@ mod tests {
     #[test]
     fn p_values_are_those_of_the_normal_distribution() {
         // From tables of the normal distribution.
-        for (z, p) in [(0.0, 1.0), (1.0, 0.317_310_5), (1.959_964, 0.05), (2.575_829, 0.01), (5.0, 5.733e-7)] {
+        for (z, p) in [(0.0, 1.0), (1.0, 0.317_310_5), (1.959_964, 0.05), (2.575_829, 0.01), (5.0, 5.733e-7)]
+        {
             assert!((two_sided(z) / p - 1.0).abs() < 1e-4, "{z}: {}", two_sided(z));
         }
     }

@@ -8,8 +8,8 @@ use rayon::prelude::*;
 
 use crate::data::ItemId;
 use crate::error::Result;
-use crate::eval::topk::{Scored, TopK};
 use crate::eval::scorer::{BlockScores, Scorer, Viewer};
+use crate::eval::topk::{Scored, TopK};
 use crate::math::MatrixView;
 use crate::math::dense::{Operand, product};
 use crate::proposal::ItemTable;

@@ -9,10 +9,10 @@ mod writer;
 
 pub use batch::{BatchOptions, recommend_all};
 pub use filter::KnownItems;
+pub(crate) use filter::ascending;
 pub use recommender::Recommender;
 pub use single::Request;
 pub(crate) use single::best;
-pub(crate) use filter::ascending;
 pub use writer::{Layout, RecommendationWriter};
 
 pub use crate::eval::Scored;

@@ -75,12 +75,10 @@ pub(super) fn recommend<S: Scorer + ?Sized>(scorer: &S, request: &Request<'_>) -
             let query = queries.view().row(0);
             best(n_items, request.n, &excluded, |first, scores| logits(items, query, first, scores))
         }
-        (BlockScores::Vectors { queries, items }, Some(allowed)) => {
-            best_of(request.n, &allowed, |at| {
-                let score = simd::dot(items.vectors.row(at), queries.view().row(0));
-                score + items.bias.map_or(0.0, |bias| bias[at])
-            })
-        }
+        (BlockScores::Vectors { queries, items }, Some(allowed)) => best_of(request.n, &allowed, |at| {
+            let score = simd::dot(items.vectors.row(at), queries.view().row(0));
+            score + items.bias.map_or(0.0, |bias| bias[at])
+        }),
         (BlockScores::Rows(rows), allowed) => {
             let mut row = vec![0.0; n_items];
             rows(0, &mut row);
@@ -144,8 +142,7 @@ pub(crate) fn best(
         top.drain_into(&mut best);
         best
     };
-    let mut parts: Vec<Vec<Scored>> =
-        (0..n_items.div_ceil(PART)).into_par_iter().map(best_of_part).collect();
+    let mut parts: Vec<Vec<Scored>> = (0..n_items.div_ceil(PART)).into_par_iter().map(best_of_part).collect();
     if parts.len() == 1 {
         return parts.swap_remove(0);
     }

@@ -173,10 +173,8 @@ impl BaselineReport<'_> {
         ]);
         let kind = self.choice.settings.kind();
         summary.add_row(["model", &format!("{kind}, preset {}", self.choice.preset.name())]);
-        summary.add_row([
-            "training",
-            &format!("{} ({} CPU)", seconds(self.seconds), seconds(self.cpu_seconds)),
-        ]);
+        summary
+            .add_row(["training", &format!("{} ({} CPU)", seconds(self.seconds), seconds(self.cpu_seconds))]);
         if let Some(peak) = resources::peak_memory() {
             summary.add_row(["memory", &format!("{} at the peak", bytes(peak))]);
         }

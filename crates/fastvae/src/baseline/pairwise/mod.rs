@@ -244,7 +244,8 @@ pub(crate) fn fit(
         }
         Kind::Pris => {
             let clusters = settings.clusters.unwrap_or(16).min(data.n_items());
-            let negatives = pris::Clustered::new(n, clusters, temperature, &data.item_counts(), settings.seed);
+            let negatives =
+                pris::Clustered::new(n, clusters, temperature, &data.item_counts(), settings.seed);
             run(data, settings, negatives, observer)
         }
         other => unreachable!("{other} is not a pairwise method"),

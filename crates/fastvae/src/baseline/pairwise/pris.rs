@@ -53,8 +53,7 @@ impl Clustered {
 impl Negatives for Clustered {
     fn refresh(&mut self, _: &Matrix, items: &Matrix, epoch: u32) {
         let points = Points::new(items.view(), 0..items.cols());
-        let clustering =
-            cluster(&points, self.n_clusters, self.centres.as_ref(), self.seed, epoch, u16::MAX);
+        let clustering = cluster(&points, self.n_clusters, self.centres.as_ref(), self.seed, epoch, u16::MAX);
         self.codes = clustering.codes;
         self.items = (0..items.rows() as ItemId).collect();
         self.items.sort_by_key(|&item| self.codes[item as usize]);
@@ -79,9 +78,10 @@ impl Negatives for Clustered {
         let (entries, scores, scratch) = (&mut pulls.entries, &mut pulls.scores, &mut pulls.scratch);
         // scratch: logits of the clusters, then their masses summed.
         scratch.clear();
-        scratch.extend((0..self.n_clusters).map(|k| {
-            crate::math::simd::dot_in(simd, &pair.query[..dim], centres.codeword(k))
-        }));
+        scratch.extend(
+            (0..self.n_clusters)
+                .map(|k| crate::math::simd::dot_in(simd, &pair.query[..dim], centres.codeword(k))),
+        );
         let shift = scratch.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let mut sum = 0.0;
         for k in 0..self.n_clusters {

@@ -34,7 +34,14 @@ impl Adam {
 
     /// Moves one padded row.
     #[inline(always)]
-    fn row<S: Simd>(&self, simd: S, row: &mut [f32], first: &mut [f32], second: &mut [f32], gradient: &[f32]) {
+    fn row<S: Simd>(
+        &self,
+        simd: S,
+        row: &mut [f32],
+        first: &mut [f32],
+        second: &mut [f32],
+        gradient: &[f32],
+    ) {
         let lanes = row
             .chunks_exact_mut(LANES)
             .zip(first.chunks_exact_mut(LANES))
@@ -109,7 +116,13 @@ impl<'a> Trainer<'a> {
     }
 
     /// Takes a step over the interactions in `batch`, which it sorts; returns the summed loss.
-    pub(super) fn step(&mut self, negatives: &impl Negatives, batch: &mut [u32], epoch: u32, adam: &Adam) -> f64 {
+    pub(super) fn step(
+        &mut self,
+        negatives: &impl Negatives,
+        batch: &mut [u32],
+        epoch: u32,
+        adam: &Adam,
+    ) -> f64 {
         // Interactions ascend with their users: a user's pairs follow one another, near in memory.
         batch.sort_unstable();
         let mut gradients = Matrix::zeros(batch.len(), self.settings.factors);
