@@ -13,5 +13,5 @@ pub use evaluation::{Estimate, Evaluation};
 pub use metrics::{Measure, Metric, Yardstick};
 pub use paired::PairedDifference;
 pub use ranking::{Rankings, rank};
-pub use scorer::{BlockScores, Scorer, Viewer, positions_of};
+pub use scorer::{BlockScores, RowScores, Scorer, Viewer, positions_of};
 pub use topk::{Scored, TopK};

@@ -30,6 +30,9 @@ impl<'a> From<Row<'a>> for Viewer<'a> {
     }
 }
 
+/// Writes the scores of the whole catalogue for the user at a place of a block.
+pub type RowScores<'a> = dyn Fn(usize, &mut [f32]) + Send + Sync + 'a;
+
 /// The scores of a block of users, in the form from which they are computed.
 pub enum BlockScores<'a> {
     /// score = query . item vector + item bias: computed in tiles, many users at once.
@@ -40,7 +43,7 @@ pub enum BlockScores<'a> {
         items: ItemTable<'a>,
     },
     /// `rows(at, scores)` writes the scores of the whole catalogue for the user at place `at` of the block.
-    Rows(Box<dyn Fn(usize, &mut [f32]) + Send + Sync + 'a>),
+    Rows(Box<RowScores<'a>>),
 }
 
 impl fmt::Debug for BlockScores<'_> {
