@@ -5,8 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use fastvae::data::Interactions;
-use fastvae::eval::{Evaluation, Measure, Metric, evaluate, evaluate_popularity};
-use fastvae::model::ParametersView;
+use fastvae::eval::{Evaluation, Measure, Metric, Scorer, evaluate, evaluate_popularity};
 use fastvae::resources;
 use serde_json::{Map, Value, json};
 
@@ -44,7 +43,7 @@ impl Scores {
     /// # Errors
     /// As [`evaluate`].
     pub fn of(
-        parameters: ParametersView<'_>,
+        scorer: impl Scorer,
         counts: &[u32],
         histories: &Interactions,
         test: &Interactions,
@@ -52,7 +51,7 @@ impl Scores {
     ) -> Result<Self> {
         let metrics = Metric::grid(&Measure::ALL, cut_offs);
         let (clock, cpu) = (Instant::now(), resources::cpu_seconds());
-        let model = evaluate(parameters, histories, test, &metrics)?;
+        let model = evaluate(scorer, histories, test, &metrics)?;
         let (seconds, cpu_seconds) = (clock.elapsed().as_secs_f64(), resources::cpu_seconds() - cpu);
         let popularity = evaluate_popularity(counts, histories, test, &metrics)?;
         Ok(Self { model, popularity, seconds, cpu_seconds })

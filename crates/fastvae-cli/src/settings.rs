@@ -1,12 +1,15 @@
 //! Flags that fill [`Config`], in layers: preset, then file, then `--set`, then the shortcuts.
 
+use std::marker::PhantomData;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use fastvae::Config;
+use fastvae::baseline::Kind;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use crate::failure::usage;
@@ -59,8 +62,9 @@ pub struct SettingFlags {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// fastvae (sampled softmax) or mult-vae (full softmax)
-    #[arg(long, value_name = "MODEL", hide_possible_values = true, value_parser = PossibleValuesParser::new(["fastvae", "mult-vae"]))]
+    /// fastvae (sampled softmax), mult-vae (full softmax), or a baseline: popularity, item-knn, ease, wrmf, bpr,
+    /// warp, aobpr, dns, pris, sa
+    #[arg(long, value_name = "MODEL", hide_possible_values = true, value_parser = PossibleValuesParser::new(MODELS))]
     model: Option<String>,
 
     /// Where negatives come from: midx-popularity, midx-uniform, midx-exact, softmax, uniform, popularity,
@@ -81,6 +85,22 @@ pub struct SettingFlags {
     seed: Option<u64>,
 }
 
+/// Everything that can be trained.
+pub const MODELS: [&str; 12] = [
+    "fastvae",
+    "mult-vae",
+    "popularity",
+    "item-knn",
+    "ease",
+    "wrmf",
+    "bpr",
+    "warp",
+    "aobpr",
+    "dns",
+    "pris",
+    "sa",
+];
+
 const PROPOSALS: [&str; 8] =
     ["midx-popularity", "midx-uniform", "midx-exact", "softmax", "uniform", "popularity", "kernel", "dns"];
 
@@ -93,35 +113,90 @@ pub struct Settings {
     pub preset: Preset,
 }
 
+/// A baseline to train.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BaselineChoice {
+    /// Which one, and how.
+    pub settings: fastvae::baseline::Settings,
+    /// Where the settings started from.
+    pub preset: Preset,
+    /// Seed of the split.
+    pub seed: u64,
+    /// Worker threads; one per core where not said.
+    pub threads: Option<usize>,
+}
+
 impl SettingFlags {
     /// Lays the layers over each other and checks the result.
     ///
     /// # Errors
     /// An error of usage for an unknown key or a value that cannot work.
     pub fn resolve(&self) -> Result<Settings> {
-        let mut file = match &self.config {
-            None => Table::new(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|e| crate::failure::io(path, e))?;
-                text.parse::<Table>()
-                    .map_err(|error| usage(error.to_string().trim_end().to_string()))
-                    .with_context(|| format!("{} is not valid TOML", path.display()))?
-            }
-        };
+        let mut file = self.file()?;
         let named = file.remove("preset").map(|value| preset_named(&value)).transpose()?;
         let preset = self.preset.or(named).unwrap_or(Preset::Default);
-        let mut layers = Layers::new(&preset.config());
+        let mut layers = Layers::<Config>::new(&preset.config(), keys());
         if let Some(path) = &self.config {
             layers.lay(file, |key| format!("{}: `{key}`", path.display()))?;
         }
         layers.lay(assignments(&self.set)?, |key| format!("--set {key}"))?;
         layers.lay(self.shortcuts(), |key| format!("--{key}"))?;
-        let mut config = layers.config()?;
+        let mut config = layers.settings()?;
         if let Some(seed) = self.seed {
             config.seed = seed;
         }
         config.validate()?;
         Ok(Settings { config, preset })
+    }
+
+    /// The baseline that is asked for with its settings, in the same layers; None for fastvae and mult-vae.
+    ///
+    /// # Errors
+    /// As [`SettingFlags::resolve`].
+    pub fn resolve_baseline(&self) -> Result<Option<BaselineChoice>> {
+        let mut file = self.file()?;
+        let mut set = assignments(&self.set)?;
+        let named = |table: &mut Table| table.remove("model").and_then(|v| v.as_str().map(str::to_string));
+        let (in_file, in_set) = (named(&mut file), named(&mut set));
+        let Some(kind) = self.model.clone().or(in_set).or(in_file).and_then(|name| name.parse::<Kind>().ok())
+        else {
+            return Ok(None);
+        };
+        if self.proposal.is_some() {
+            return Err(usage(format!("--proposal is for fastvae; {kind} has its own way to negatives")));
+        }
+        let preset_in_file = file.remove("preset").map(|value| preset_named(&value)).transpose()?;
+        let preset = self.preset.or(preset_in_file).unwrap_or(Preset::Default);
+        let start = match preset {
+            Preset::Default => kind.settings(),
+            Preset::Paper => kind.paper_settings(),
+        };
+        let valid = leaves(&to_table(&start)).into_iter().map(|(key, _)| key).collect();
+        let mut layers = Layers::<fastvae::baseline::Settings>::new(&start, valid);
+        if let Some(path) = &self.config {
+            layers.lay(file, |key| format!("{}: `{key}` of {kind}", path.display()))?;
+        }
+        layers.lay(set, |key| format!("--set {key} of {kind}"))?;
+        if let Some(epochs) = self.epochs {
+            let passes = Table::from_iter([("epochs".to_string(), Value::Integer(epochs.into()))]);
+            layers.lay(passes, |key| format!("--{key} of {kind}"))?;
+        }
+        let mut settings = layers.settings()?;
+        if let Some(seed) = self.seed {
+            settings.set_seed(seed);
+        }
+        settings.validate()?;
+        let threads = self.threads.map(|n| n as usize);
+        Ok(Some(BaselineChoice { settings, preset, seed: self.seed.unwrap_or(0), threads }))
+    }
+
+    /// The file of settings; empty where none is given.
+    fn file(&self) -> Result<Table> {
+        let Some(path) = &self.config else { return Ok(Table::new()) };
+        let text = std::fs::read_to_string(path).map_err(|e| crate::failure::io(path, e))?;
+        text.parse::<Table>()
+            .map_err(|error| usage(error.to_string().trim_end().to_string()))
+            .with_context(|| format!("{} is not valid TOML", path.display()))
     }
 
     fn shortcuts(&self) -> Table {
@@ -179,9 +254,10 @@ fn insert(table: &mut Table, key: &str, value: Value) -> Result<()> {
 }
 
 /// Settings as a table that layers are laid over.
-struct Layers {
+struct Layers<T> {
     table: Table,
     valid: Vec<String>,
+    settings: PhantomData<T>,
 }
 
 /// Every key that can be set.
@@ -194,9 +270,9 @@ pub fn keys() -> Vec<String> {
     leaves(&to_table(&complete)).into_iter().map(|(key, _)| key).collect()
 }
 
-impl Layers {
-    fn new(config: &Config) -> Self {
-        Self { table: to_table(config), valid: keys() }
+impl<T: Serialize + DeserializeOwned> Layers<T> {
+    fn new(start: &T, valid: Vec<String>) -> Self {
+        Self { table: to_table(start), valid, settings: PhantomData }
     }
 
     /// Lays `layer` over what is there; `name` says where a key comes from.
@@ -222,20 +298,20 @@ impl Layers {
             let shown = value.to_string();
             insert(&mut self.table, &key, value)?;
             // One key at a time, so that the message can name it.
-            self.table.clone().try_into::<Config>().map_err(|error| {
+            self.table.clone().try_into::<T>().map_err(|error| {
                 usage(format!("{}: {shown} cannot be used: {}", name(&key), error.message()))
             })?;
         }
         Ok(())
     }
 
-    fn config(self) -> Result<Config> {
+    fn settings(self) -> Result<T> {
         self.table.try_into().map_err(|error| usage(error.to_string()))
     }
 }
 
-fn to_table(config: &Config) -> Table {
-    match Value::try_from(config) {
+fn to_table(settings: &impl Serialize) -> Table {
+    match Value::try_from(settings) {
         Ok(Value::Table(table)) => table,
         _ => unreachable!("settings are a struct of TOML values"),
     }
@@ -322,6 +398,24 @@ mod tests {
         let config = resolve(paper(&["kl.gamma=0.005"])).unwrap();
         assert_eq!((config.kl.beta, config.kl.gamma), (None, Some(0.005)));
         assert!(resolve(paper(&["kl.gamma=0.005", "kl.beta=1"])).is_err());
+    }
+
+    #[test]
+    fn a_baseline_has_settings_of_its_own() {
+        let flags =
+            |model: &str, values: &[&str]| SettingFlags { model: Some(model.to_string()), ..set(values) };
+        let choice = flags("wrmf", &["factors=32", "alpha=5"]).resolve_baseline().unwrap().unwrap();
+        let fastvae::baseline::Settings::Wrmf(wrmf) = &choice.settings else { panic!("{choice:?}") };
+        assert_eq!((wrmf.factors, wrmf.alpha), (32, 5.0));
+        assert!(flags("fastvae", &[]).resolve_baseline().unwrap().is_none());
+        assert!(set(&[]).resolve_baseline().unwrap().is_none());
+        assert!(set(&["model=ease"]).resolve_baseline().unwrap().is_some());
+        let message = |f: SettingFlags| f.resolve_baseline().unwrap_err().to_string();
+        let unknown = message(flags("wrmf", &["factor=5"]));
+        assert!(unknown.contains("--set factor of wrmf") && unknown.contains("first: factors,"), "{unknown}");
+        assert!(message(flags("ease", &["regularization=-1"])).contains("`regularization`"));
+        let epochs = SettingFlags { epochs: Some(3), ..flags("ease", &[]) };
+        assert!(message(epochs).contains("--epochs of ease"));
     }
 
     #[test]

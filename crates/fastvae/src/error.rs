@@ -73,6 +73,10 @@ pub enum Error {
         loss: f64,
     },
 
+    /// Whoever watched the work asked to stop it.
+    #[error("interrupted; nothing is kept")]
+    Interrupted,
+
     /// An identifier that the model or the data does not know.
     #[error("unknown {what} `{id}`; {remedy}")]
     UnknownId {

@@ -24,6 +24,7 @@ pub mod model_file;
 pub mod train;
 pub mod plan;
 pub mod recommend;
+pub mod baseline;
 
 pub use config::Config;
 pub use error::{Error, Result};

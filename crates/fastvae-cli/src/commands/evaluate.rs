@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use fastvae::baseline::{self, Recommender};
 use fastvae::data::{Interactions, ReadReport, read_aligned, read_with_items};
-use fastvae::model_file::Model;
 use serde_json::{Map, Value};
 
 use crate::data_flags::DataFlags;
@@ -53,13 +53,14 @@ pub struct Evaluate {
 impl Evaluate {
     /// Evaluates and prints.
     pub fn run(self) -> Result<()> {
-        let model = Model::load(&self.model)?;
-        let histories = self.histories(&model)?;
+        let model = baseline::load(&self.model)?;
+        let model = model.as_ref();
+        let histories = self.histories(model)?;
         let (test, report) =
             read_aligned(&self.test, &self.reading.options(), histories.user_ids(), model.item_ids())?;
         warn_of_unknown(&report);
         let scores = super::with_threads(self.threads, || {
-            Scores::of(model.parameters(), model.item_counts(), &histories, &test, &self.cut_offs.at)
+            Scores::of(model, model.item_counts(), &histories, &test, &self.cut_offs.at)
         })??;
         if self.json {
             let mut object = Map::new();
@@ -81,7 +82,7 @@ impl Evaluate {
         ))
     }
 
-    fn histories(&self, model: &Model) -> Result<Arc<Interactions>> {
+    fn histories(&self, model: &dyn Recommender) -> Result<Arc<Interactions>> {
         match (&self.history, model.users()) {
             (Some(path), _) => {
                 let (rows, report) = read_with_items(path, &self.reading.options(), model.item_ids())?;

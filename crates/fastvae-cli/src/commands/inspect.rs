@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use fastvae::baseline::{Baseline, Recommender, is_baseline};
 use fastvae::data::{Statistics, read_with_report};
 use fastvae::model_file::Model;
 use serde_json::{Map, Value, json};
@@ -91,8 +92,15 @@ impl Inspect {
     }
 
     fn model(&self) -> Result<()> {
-        let model = Model::load(&self.file)?;
         let size = std::fs::metadata(&self.file).map_err(|e| failure::io(&self.file, e))?.len();
+        if is_baseline(&self.file)? {
+            let baseline = Baseline::load(&self.file)?;
+            return match self.json {
+                true => print_json(&baseline_json(&baseline, size)?),
+                false => print(&baseline_text(&baseline, size)?),
+            };
+        }
+        let model = Model::load(&self.file)?;
         if self.json { print_json(&model_json(&model, size)?) } else { print(&model_text(&model, size)?) }
     }
 }
@@ -168,6 +176,45 @@ fn model_text(model: &Model, size: u64) -> Result<String> {
             "\nmeasured on held-out interactions of {} users\n",
             thousands(evaluation.n_users)
         ));
+        text.push_str(&scores_table(evaluation, None));
+    }
+    Ok(text)
+}
+
+fn baseline_json(baseline: &Baseline, size: u64) -> Result<Map<String, Value>> {
+    let description = baseline.description();
+    let mut object = Map::new();
+    if let Some(evaluation) = &description.evaluation {
+        add_metrics(evaluation, &mut object);
+    }
+    object.insert("model".into(), baseline.kind().name().into());
+    object.insert("n_items".into(), baseline.item_counts().len().into());
+    object.insert("bytes".into(), size.into());
+    object.insert("titles".into(), baseline.titles().is_some().into());
+    object.insert("stored_users".into(), json!(baseline.users().map(|users| users.n_users())));
+    object.insert("version".into(), description.library_version.clone().into());
+    object.insert("statistics".into(), json!(description.statistics));
+    object.insert("config".into(), serde_json::to_value(&description.settings)?);
+    Ok(object)
+}
+
+fn baseline_text(baseline: &Baseline, size: u64) -> Result<String> {
+    let description = baseline.description();
+    let mut table = display::plain();
+    table.add_row(["model", baseline.kind().name()]);
+    table.add_row(["items", &thousands(baseline.item_counts().len())]);
+    let stored = baseline.users().map_or_else(|| "none".to_string(), |users| thousands(users.n_users()));
+    table.add_row(["stored users", &stored]);
+    table.add_row(["file", &bytes(size)]);
+    table.add_row(["trained by", &format!("fastvae {}", description.library_version)]);
+    let mut text = display::text(table, []);
+    text.push_str("\nsettings\n");
+    for line in toml::to_string(&description.settings)?.lines().filter(|line| !line.is_empty()) {
+        text.push_str(&format!("  {line}\n"));
+    }
+    if let Some(evaluation) = &description.evaluation {
+        let n_users = thousands(evaluation.n_users);
+        text.push_str(&format!("\nmeasured on held-out interactions of {n_users} users\n"));
         text.push_str(&scores_table(evaluation, None));
     }
     Ok(text)

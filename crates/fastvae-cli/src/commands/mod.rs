@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod compare;
 mod completions;
 mod demo;
 mod evaluate;
@@ -55,6 +56,7 @@ enum Command {
     Prepare(prepare::Prepare),
     Train(Box<train::Train>),
     Evaluate(evaluate::Evaluate),
+    Compare(Box<compare::Compare>),
     Recommend(Box<recommend::Recommend>),
     Similar(similar::Similar),
     Plan(plan::Plan),
@@ -80,6 +82,7 @@ impl Cli {
             Command::Prepare(prepare) => prepare.run().map(done),
             Command::Train(train) => train.run(),
             Command::Evaluate(evaluate) => evaluate.run().map(done),
+            Command::Compare(compare) => compare.run(),
             Command::Recommend(recommend) => recommend.run().map(done),
             Command::Similar(similar) => similar.run().map(done),
             Command::Plan(plan) => plan.run().map(done),

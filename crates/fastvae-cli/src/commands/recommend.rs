@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use fastvae::baseline::{self, Recommender};
 use fastvae::data::{IdMap, Interactions, ItemId, UserId, read_with_items};
-use fastvae::eval::Scored;
+use fastvae::eval::{Scored, Viewer, positions_of};
 use fastvae::model::History;
-use fastvae::model_file::Model;
-use fastvae::recommend::{BatchOptions, Layout, RecommendationWriter, Request};
+use fastvae::recommend::{BatchOptions, Layout, RecommendationWriter, Request, recommend_all};
 use serde_json::{Value, json};
 
 use crate::data_flags::DataFlags;
@@ -95,26 +95,27 @@ impl Recommend {
             Layout::of(path).map_err(|error| usage(error.to_string()))?;
             check_writable(path)?;
         }
-        let model = Model::load(&self.model)?;
+        let model = baseline::load(&self.model)?;
+        let model = model.as_ref();
         let limits = Limits {
-            exclude: self.items(&model, self.exclude.as_deref(), "--exclude")?.unwrap_or_default(),
-            only: self.items(&model, self.only.as_deref(), "--only")?,
+            exclude: self.items(model, self.exclude.as_deref(), "--exclude")?.unwrap_or_default(),
+            only: self.items(model, self.only.as_deref(), "--only")?,
         };
         super::with_threads(self.threads, || {
             if let Some(history) = &self.history {
-                return self.for_history(&model, history, &limits);
+                return self.for_history(model, history, &limits);
             }
-            let histories = self.histories(&model)?;
+            let histories = self.histories(model)?;
             match &self.users {
-                Some(users) => self.for_users(&model, &histories, users, &limits),
-                None => self.for_user(&model, &histories, &limits),
+                Some(users) => self.for_users(model, &histories, users, &limits),
+                None => self.for_user(model, &histories, &limits),
             }
         })?
     }
 
-    fn for_history(&self, model: &Model, history: &str, limits: &Limits) -> Result<()> {
+    fn for_history(&self, model: &dyn Recommender, history: &str, limits: &Limits) -> Result<()> {
         let items = self.items(model, Some(history), "--history")?.unwrap_or_default();
-        let best = model.recommend(&self.request(History { items: &items, weights: None }, limits))?;
+        let best = model.recommend(&self.request(History { items: &items, weights: None }.into(), limits))?;
         if self.json {
             return print_json(&json!({
                 "history": listed(model, &items),
@@ -125,7 +126,7 @@ impl Recommend {
         print(&text)
     }
 
-    fn for_user(&self, model: &Model, histories: &Interactions, limits: &Limits) -> Result<()> {
+    fn for_user(&self, model: &dyn Recommender, histories: &Interactions, limits: &Limits) -> Result<()> {
         let id = self.user.as_deref().unwrap_or_default();
         let user = histories.user_ids().position(id).ok_or_else(|| fastvae::Error::UnknownId {
             what: "user",
@@ -133,7 +134,9 @@ impl Recommend {
             remedy: "give a user with a history in --data or in the model, or use --history".to_string(),
         })?;
         let row = histories.row(user as usize);
-        let best = model.recommend(&self.request(row.into(), limits))?;
+        let known = model.user_ids().and_then(|ids| ids.position(id));
+        let viewer = Viewer { history: row.into(), user: known };
+        let best = model.recommend(&self.request(viewer, limits))?;
         if let Some(path) = &self.output {
             let mut writer = RecommendationWriter::create(path, model, histories.user_ids())?;
             writer.write(user, &best)?;
@@ -150,7 +153,13 @@ impl Recommend {
         print(&format!("{}\n{}", history_text(model, row.items), scored_text(model, &best)))
     }
 
-    fn for_users(&self, model: &Model, histories: &Interactions, users: &str, limits: &Limits) -> Result<()> {
+    fn for_users(
+        &self,
+        model: &dyn Recommender,
+        histories: &Interactions,
+        users: &str,
+        limits: &Limits,
+    ) -> Result<()> {
         let ids = histories.user_ids();
         let chosen = self.chosen(ids, users)?;
         let options = BatchOptions {
@@ -159,11 +168,14 @@ impl Recommend {
             only: limits.only.as_deref(),
             keep_seen: self.keep_seen,
         };
-        let history = |at: usize| History::from(histories.row(chosen[at] as usize));
+        let known = positions_of(model, ids);
+        let viewer = |at: usize| {
+            let user = chosen[at] as usize;
+            Viewer { history: histories.row(user).into(), user: known[user] }
+        };
         if let Some(path) = &self.output {
             let mut writer = RecommendationWriter::create(path, model, ids)?;
-            model
-                .recommend_all(chosen.len(), history, &options, |at, best| writer.write(chosen[at], best))?;
+            recommend_all(model, chosen.len(), viewer, &options, |at, best| writer.write(chosen[at], best))?;
             writer.finish()?;
             return self.say_written(path, chosen.len());
         }
@@ -174,7 +186,7 @@ impl Recommend {
         if !self.json {
             text.push_str("user\trank\titem\tscore\ttitle\n");
         }
-        model.recommend_all(chosen.len(), history, &options, |at, best| {
+        recommend_all(model, chosen.len(), viewer, &options, |at, best| {
             let user = ids.name(chosen[at]);
             if self.json {
                 lists.push(json!({ "user": user, "items": scored_json(model, best) }));
@@ -202,9 +214,10 @@ impl Recommend {
         }
     }
 
-    fn request<'a>(&self, history: History<'a>, limits: &'a Limits) -> Request<'a> {
+    fn request<'a>(&self, viewer: Viewer<'a>, limits: &'a Limits) -> Request<'a> {
         Request {
-            history,
+            history: viewer.history,
+            user: viewer.user,
             n: self.n,
             exclude: &limits.exclude,
             only: limits.only.as_deref(),
@@ -219,7 +232,7 @@ impl Recommend {
         print_line(format_args!("{}: lists for {} users", path.display(), thousands(n_users)))
     }
 
-    fn histories(&self, model: &Model) -> Result<Arc<Interactions>> {
+    fn histories(&self, model: &dyn Recommender) -> Result<Arc<Interactions>> {
         match (&self.data, model.users()) {
             (Some(path), _) => {
                 let (rows, _) = read_with_items(path, &self.reading.options(), model.item_ids())?;
@@ -259,7 +272,7 @@ impl Recommend {
 
     /// The items of `text`: ids with commas between them, or `@FILE`. Unknown ones are told, and fatal where no
     /// other is there.
-    fn items(&self, model: &Model, text: Option<&str>, flag: &str) -> Result<Option<Vec<ItemId>>> {
+    fn items(&self, model: &dyn Recommender, text: Option<&str>, flag: &str) -> Result<Option<Vec<ItemId>>> {
         let Some(text) = text else { return Ok(None) };
         let names = match text.strip_prefix('@') {
             None => text.to_string(),
@@ -291,7 +304,7 @@ fn tell_unknown(what: &str, unknown: &[String], place: &str) {
 }
 
 /// Items with their ids and titles, as JSON.
-fn listed(model: &Model, items: &[ItemId]) -> Value {
+fn listed(model: &dyn Recommender, items: &[ItemId]) -> Value {
     items
         .iter()
         .map(|&item| {
@@ -305,7 +318,7 @@ fn listed(model: &Model, items: &[ItemId]) -> Value {
 }
 
 /// Scored items with their ids and titles, as JSON.
-pub fn scored_json(model: &Model, best: &[Scored]) -> Value {
+pub fn scored_json(model: &dyn Recommender, best: &[Scored]) -> Value {
     best.iter()
         .map(|scored| {
             let mut value = json!({ "item": model.item_ids().name(scored.item), "score": scored.score });
@@ -318,7 +331,7 @@ pub fn scored_json(model: &Model, best: &[Scored]) -> Value {
 }
 
 /// A ranked list as a table.
-pub fn scored_text(model: &Model, best: &[Scored]) -> String {
+pub fn scored_text(model: &dyn Recommender, best: &[Scored]) -> String {
     let titled = model.titles().is_some();
     let mut table = display::plain();
     table.set_header(["", "item", "score"].into_iter().chain(titled.then_some("title")));
@@ -336,7 +349,7 @@ pub fn scored_text(model: &Model, best: &[Scored]) -> String {
 }
 
 /// The first items of a history, by title where there is one.
-fn history_text(model: &Model, items: &[ItemId]) -> String {
+fn history_text(model: &dyn Recommender, items: &[ItemId]) -> String {
     const SHOWN: usize = 12;
     let mut text = format!("history of {} items\n", thousands(items.len()));
     for &item in items.iter().take(SHOWN) {

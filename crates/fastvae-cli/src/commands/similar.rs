@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use fastvae::baseline::{self, Recommender};
 use fastvae::data::ItemId;
-use fastvae::model_file::Model;
 use serde_json::json;
 
 use crate::commands::recommend::{scored_json, scored_text};
@@ -38,24 +38,25 @@ pub struct Similar {
 impl Similar {
     /// Prints the nearest items.
     pub fn run(self) -> Result<()> {
-        let model = Model::load(&self.model)?;
-        let item = find(&model, &self.item)?;
+        let model = baseline::load(&self.model)?;
+        let model = model.as_ref();
+        let item = find(model, &self.item)?;
         let best = model.similar(item, self.n)?;
         let id = model.item_ids().name(item);
         if self.json {
             return print_json(&json!({
                 "item": id,
                 "title": model.title(item),
-                "items": scored_json(&model, &best),
+                "items": scored_json(model, &best),
             }));
         }
         let name = model.title(item).map_or_else(|| id.to_string(), |title| format!("{title} [{id}]"));
-        print(&format!("like {name}, by cosine\n\n{}", scored_text(&model, &best)))
+        print(&format!("like {name}\n\n{}", scored_text(model, &best)))
     }
 }
 
 /// The item with this id, or else the only one whose title has this part; the exact title wins.
-fn find(model: &Model, text: &str) -> Result<ItemId> {
+fn find(model: &dyn Recommender, text: &str) -> Result<ItemId> {
     const SHOWN: usize = 10;
     let unknown = match model.item(text) {
         Ok(item) => return Ok(item),

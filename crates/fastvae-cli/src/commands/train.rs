@@ -1,5 +1,6 @@
 //! `fastvae train`: from a file of interactions to an evaluated model.
 
+mod baseline;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use crate::output::{check_writable, print, print_json};
 use crate::scores::{CutOffs, Scores, positive};
 use crate::settings::SettingFlags;
 
+pub use baseline::fit_watched;
 use report::Report;
 
 /// Train a model, evaluate it on held-out interactions, and save it
@@ -32,12 +34,14 @@ Examples:
   fastvae train plays.parquet --user-col listener --item-col track --k-core 5 --epochs 30
   fastvae train ratings.csv -o model.fastvae --split none       all interactions, nothing held out
   fastvae train ratings.csv -o model.fastvae --resume           after an interruption
+  fastvae train ratings.csv -o als.fastvae --model wrmf --set factors=64
 
 Settings come from the preset, then --config, then --set, then flags such as --epochs; the later wins.
 Keys: model hidden latent activation dropout latent_samples item_bias proposal estimator negatives codewords
 codebooks quantizer popularity kl.beta kl.gamma kl.anneal_steps optimizer learning_rate decay.schedule
 decay.factor decay.every weight_decay weight_decay_mode clip batch epochs patience validate_every
 validation_users seed threads refresh_every; `fastvae inspect MODEL` shows the values of a trained model.
+The baselines have keys of their own; a wrong one lists them, and `fastvae compare` tries several.
 Ctrl-C saves a checkpoint beside the model (MODEL.checkpoint), from which --resume goes on.")]
 pub struct Train {
     /// File of interactions: CSV, TSV, MovieLens, Parquet, .inter, .mtx, .npz, .mat; .gz and .zst too; or a cache (.fvcache)
@@ -120,6 +124,9 @@ struct Parts {
 impl Train {
     /// Trains; exit code 130 for an interrupted run.
     pub fn run(self) -> Result<ExitCode> {
+        if let Some(choice) = self.settings.resolve_baseline()? {
+            return self.run_baseline(&choice);
+        }
         let settings = self.settings.resolve()?;
         let checkpoints = self.check_outputs()?;
         let parts = self.parts(settings.config.seed)?;

@@ -3,6 +3,7 @@
 mod builder;
 mod cache;
 mod filter;
+mod folds;
 mod generate;
 mod ids;
 mod interactions;
@@ -19,6 +20,7 @@ mod write;
 pub use builder::InteractionsBuilder;
 pub use cache::{Cache, CacheWriter};
 pub use filter::{drop_empty, k_core};
+pub use folds::fold;
 pub use generate::{GenerateOptions, Generator};
 pub use ids::IdMap;
 pub use interactions::{Interactions, Row};

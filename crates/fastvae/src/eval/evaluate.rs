@@ -4,51 +4,77 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rayon::prelude::*;
 
-use crate::data::{Interactions, ItemId};
+use crate::data::{Interactions, ItemId, UserId};
 use crate::error::{Error, Result};
 use crate::eval::evaluation::{Evaluation, Sums};
 use crate::eval::metrics::{Measure, Metric, Yardstick, depth};
-use crate::eval::ranking::rank;
-use crate::model::ParametersView;
+use crate::eval::ranking::{Rankings, rank};
+use crate::eval::scorer::{Scorer, Viewer, positions_of};
+use crate::eval::topk::Scored;
 
 /// Users whose sums are made before they are added up; fixed, so that sums do not depend on the threads.
 const USERS: usize = 128;
 
-/// Measures how a model ranks the items of `test`, given the items of `histories`.
+/// Measures how a model or a baseline ranks the items of `test`, given the items of `histories`.
 ///
 /// Row u of both belongs to the same user: `histories` is the training data, or for users that the model has
 /// never seen the part that is folded in. Items of the history are never ranked. Users without test items are
 /// left out and cost nothing. Cost: users x items x latent, without ever holding users x items.
 ///
 /// # Errors
-/// [`Error::Data`] if the two differ in users, or differ from the model in items.
+/// [`Error::Data`] if the two differ in users, differ from the model in items, or have a user that a method
+/// without folding in has not learned from.
 pub fn evaluate(
-    parameters: ParametersView<'_>,
+    scorer: impl Scorer,
     histories: &Interactions,
     test: &Interactions,
     metrics: &[Metric],
 ) -> Result<Evaluation> {
-    if test.n_items() != parameters.n_items() {
-        return Err(mismatch("items", "the model", parameters.n_items(), "the test data", test.n_items()));
-    }
-    let protocol = Protocol::new(histories, test, metrics)?;
+    let protocol = Protocol::of(&scorer, histories, test, metrics)?;
     let mut total = Sums::default();
-    rank(
-        parameters,
-        protocol.users.len(),
-        |position| histories.row(protocol.users[position]).into(),
-        |position| histories.row(protocol.users[position]).items,
+    protocol.rank(
+        &scorer,
+        histories,
         depth(metrics),
         |rankings| {
             let ranked = rankings.iter().map(|(position, best)| (position, best.iter().map(|s| s.item)));
             protocol.sums(ranked)
         },
-        |sums| {
-            total.add(&sums);
-            Ok(())
-        },
+        |sums| total.add(&sums),
     )?;
     Ok(protocol.evaluation(total))
+}
+
+/// As [`evaluate`], for one metric, user by user: the users who have test items, ascending, each with the value.
+/// Two models measured on the same data can be compared user by user with it.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn evaluate_users(
+    scorer: impl Scorer,
+    histories: &Interactions,
+    test: &Interactions,
+    metric: Metric,
+) -> Result<Vec<(UserId, f64)>> {
+    let protocol = Protocol::of(&scorer, histories, test, &[metric])?;
+    let mut all = Vec::with_capacity(protocol.users.len());
+    protocol.rank(
+        &scorer,
+        histories,
+        metric.k,
+        |rankings| {
+            let mut yardstick = protocol.yardstick.clone();
+            let value = |(position, best): (usize, &[Scored])| {
+                let user = protocol.users[position];
+                let ranked = best.iter().map(|scored| scored.item);
+                let value = yardstick.values(ranked, test.row(user).items).next();
+                (user as UserId, value.expect("one metric has one value"))
+            };
+            rankings.iter().map(value).collect::<Vec<_>>()
+        },
+        |values| all.extend(values),
+    )?;
+    Ok(all)
 }
 
 /// Measures what ranking the items by `counts`, alike for everyone, achieves: the baseline that a model must
@@ -96,6 +122,46 @@ struct Protocol<'a> {
 }
 
 impl<'a> Protocol<'a> {
+    /// The protocol for a scorer of the same catalogue.
+    fn of(
+        scorer: &impl Scorer,
+        histories: &Interactions,
+        test: &'a Interactions,
+        metrics: &[Metric],
+    ) -> Result<Self> {
+        if test.n_items() != scorer.n_items() {
+            return Err(mismatch("items", "the model", scorer.n_items(), "the test data", test.n_items()));
+        }
+        Self::new(histories, test, metrics)
+    }
+
+    /// Ranks the catalogue for every user of the protocol; digests reach `sink` in the order of users.
+    fn rank<T: Send>(
+        &self,
+        scorer: &impl Scorer,
+        histories: &Interactions,
+        depth: usize,
+        digest: impl Fn(Rankings) -> T + Sync,
+        mut sink: impl FnMut(T),
+    ) -> Result<()> {
+        let known = positions_of(scorer, histories.user_ids());
+        rank(
+            scorer,
+            self.users.len(),
+            |position| {
+                let user = self.users[position];
+                Viewer { history: histories.row(user).into(), user: known[user] }
+            },
+            |position| histories.row(self.users[position]).items,
+            depth,
+            digest,
+            |digest| {
+                sink(digest);
+                Ok(())
+            },
+        )
+    }
+
     fn new(histories: &Interactions, test: &'a Interactions, metrics: &[Metric]) -> Result<Self> {
         let (users, items) = (histories.n_users(), histories.n_items());
         if users != test.n_users() {
@@ -280,6 +346,18 @@ mod tests {
         };
         let evaluation = evaluate_popularity(&counts, &train, &interactions(&test), &all_metrics()).unwrap();
         assert_naive(&evaluation, ranking, &histories, &test);
+    }
+
+    #[test]
+    fn values_of_users_average_to_the_evaluation() {
+        let (histories, test) = split(300);
+        let (p, metric) = (random_model(), "ndcg@10".parse().unwrap());
+        let (histories, test) = (interactions(&histories), interactions(&test));
+        let values = evaluate_users(p.view(), &histories, &test, metric).unwrap();
+        let evaluation = evaluate(p.view(), &histories, &test, &[metric]).unwrap();
+        assert!(values.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        let mean = values.iter().map(|(_, value)| value).sum::<f64>() / values.len() as f64;
+        assert!((mean - evaluation.mean(metric).unwrap()).abs() < 1e-12);
     }
 
     #[test]

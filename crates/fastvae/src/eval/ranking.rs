@@ -8,10 +8,10 @@ use rayon::prelude::*;
 
 use crate::data::ItemId;
 use crate::error::Result;
+use crate::eval::scorer::{BlockScores, Scorer, Viewer};
 use crate::eval::topk::{Scored, TopK};
 use crate::math::MatrixView;
 use crate::math::dense::{Operand, product};
-use crate::model::{History, ParametersView, encode};
 use crate::proposal::ItemTable;
 
 /// Users ranked together: enough to pay for packing a tile of items in the product, which took 15 % of the time
@@ -49,7 +49,7 @@ impl Rankings {
     }
 }
 
-/// Ranks the catalogue for users `0..n_users` and hands the `k` best items of each, in the order of users, to
+/// Ranks the catalogue of `scorer` for users `0..n_users` and hands the `k` best items of each, in the order of users, to
 /// `sink`, after `digest` has turned each block of users into what the sink needs.
 ///
 /// `exclude(user)` ascends and is never ranked; fewer than `k` items are left where it leaves fewer. Ties go to
@@ -57,14 +57,14 @@ impl Rankings {
 /// number of threads, not of users.
 ///
 /// # Errors
-/// The first error of `sink`, which ends the work.
+/// The first error of `sink` or of the scorer, which ends the work.
 ///
 /// # Panics
 /// If a history or an exclusion names an item beyond the catalogue.
-pub fn rank<'h, E: AsRef<[ItemId]>, T: Send>(
-    parameters: ParametersView<'_>,
+pub fn rank<'h, V: Into<Viewer<'h>>, E: AsRef<[ItemId]>, T: Send>(
+    scorer: impl Scorer,
     n_users: usize,
-    history: impl Fn(usize) -> History<'h> + Sync,
+    viewer: impl Fn(usize) -> V + Sync,
     exclude: impl Fn(usize) -> E + Sync,
     k: usize,
     digest: impl Fn(Rankings) -> T + Sync,
@@ -74,17 +74,22 @@ pub fn rank<'h, E: AsRef<[ItemId]>, T: Send>(
     let wave = block * BLOCKS_PER_THREAD * rayon::current_num_threads();
     for start in (0..n_users).step_by(wave) {
         let blocks = (start..n_users.min(start + wave)).step_by(block).collect::<Vec<_>>();
-        let digests: Vec<T> = blocks
+        let digests: Vec<Result<T>> = blocks
             .into_par_iter()
             .map_init(Scratch::default, |scratch, first| {
-                let n = block.min(n_users - first);
-                let queries = encode(parameters, n, |row| history(first + row));
-                let excluded: Vec<E> = (first..first + n).map(&exclude).collect();
-                let (ends, best) = scratch.rank(queries.view(), parameters.items, &excluded, k);
-                digest(Rankings { first, ends, best })
+                let users = first..n_users.min(first + block);
+                let viewers: Vec<Viewer<'h>> = users.clone().map(|user| viewer(user).into()).collect();
+                let excluded: Vec<E> = users.map(&exclude).collect();
+                let (ends, best) = match scorer.block(&viewers)? {
+                    BlockScores::Vectors { queries, items } => {
+                        scratch.rank(queries.view(), items, &excluded, k)
+                    }
+                    BlockScores::Rows(rows) => scratch.rank_rows(rows, scorer.n_items(), &excluded, k),
+                };
+                Ok(digest(Rankings { first, ends, best }))
             })
             .collect();
-        digests.into_iter().try_for_each(&mut sink)?;
+        digests.into_iter().try_for_each(|digest| sink(digest?))?;
     }
     Ok(())
 }
@@ -148,6 +153,33 @@ impl Scratch {
         }
         (ends, best)
     }
+
+    /// As [`Scratch::rank`], for scores that come one user at a time.
+    fn rank_rows<E: AsRef<[ItemId]>>(
+        &mut self,
+        rows: impl Fn(usize, &mut [f32]),
+        n_items: usize,
+        exclude: &[E],
+        k: usize,
+    ) -> (Vec<usize>, Vec<Scored>) {
+        let k = k.min(n_items);
+        self.scores.resize(n_items.max(self.scores.len()), 0.0);
+        self.selections.resize_with(self.selections.len().max(1), TopK::default);
+        let (mut ends, mut best) = (Vec::with_capacity(exclude.len()), Vec::new());
+        for (user, excluded) in exclude.iter().enumerate() {
+            let scores = &mut self.scores[..n_items];
+            rows(user, scores);
+            for &item in excluded.as_ref() {
+                scores[item as usize] = f32::NEG_INFINITY;
+            }
+            let selection = &mut self.selections[0];
+            selection.reset(k);
+            selection.offer(0, scores);
+            selection.drain_into(&mut best);
+            ends.push(best.len());
+        }
+        (ends, best)
+    }
 }
 
 #[cfg(test)]
@@ -155,7 +187,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::math::simd::dot;
-    use crate::model::Parameters;
+    use crate::model::{History, Parameters, ParametersView, encode};
 
     const N_ITEMS: usize = 1300;
 
@@ -216,6 +248,48 @@ mod tests {
                     assert!(!histories[user].contains(&got.item));
                 }
             }
+        }
+    }
+
+    /// A model whose scores come one user at a time.
+    struct ByRows<'p>(ParametersView<'p>);
+
+    impl Scorer for ByRows<'_> {
+        fn n_items(&self) -> usize {
+            self.0.n_items()
+        }
+
+        fn block<'a>(&'a self, viewers: &'a [Viewer<'a>]) -> Result<BlockScores<'a>> {
+            let queries = encode(self.0, viewers.len(), |row| viewers[row].history);
+            Ok(BlockScores::Rows(Box::new(move |row, scores| {
+                for (item, score) in scores.iter_mut().enumerate() {
+                    *score = dot(queries.view().row(row), self.0.items.vectors.row(item));
+                }
+            })))
+        }
+    }
+
+    #[test]
+    fn scores_by_row_rank_as_scores_by_tile() {
+        let (p, histories) = (parameters(false), histories(150));
+        let mut by_rows = Vec::new();
+        rank(
+            ByRows(p.view()),
+            histories.len(),
+            |u| History { items: &histories[u], weights: None },
+            |u| &histories[u][..],
+            50,
+            |rankings| rankings.iter().map(|(_, best)| best.to_vec()).collect::<Vec<_>>(),
+            |block| {
+                by_rows.extend(block);
+                Ok(())
+            },
+        )
+        .unwrap();
+        let by_tiles = ranked(&p, &histories, 50);
+        assert_eq!(by_rows.len(), by_tiles.len());
+        for (a, b) in by_rows.iter().flatten().zip(by_tiles.iter().flatten()) {
+            assert!((a.score - b.score).abs() < 1e-5, "{a:?} {b:?}");
         }
     }
 

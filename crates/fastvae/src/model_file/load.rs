@@ -28,8 +28,8 @@ impl Model {
     /// than this library.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let file = TensorFile::open(path)?;
-        check_format(&file)?;
-        let description = description(&file)?;
+        check_format(&file, KIND)?;
+        let description: Description = description(&file)?;
         let (hidden, latent) = (description.config.hidden, description.config.latent);
         let n_items = match file.array::<f32>("items")?.shape() {
             // The vectors are as long as the file says the table is: n_items is paid for by its bytes.
@@ -75,11 +75,12 @@ impl Model {
     }
 }
 
-fn check_format(file: &TensorFile) -> Result<()> {
+/// Refuses files that do not hold what `expected` names, or are newer than this library.
+pub(crate) fn check_format(file: &TensorFile, expected: &str) -> Result<()> {
     match file.metadata("kind") {
-        Some(KIND) => {}
+        Some(kind) if kind == expected => {}
         Some(kind) => {
-            let problem = format!("holds a {kind}, not a model");
+            let problem = format!("holds a {kind}, not a {expected}");
             return Err(Error::model_file(file.path(), problem, "give a file that was saved as a model"));
         }
         None => {
@@ -101,7 +102,8 @@ fn check_format(file: &TensorFile) -> Result<()> {
     }
 }
 
-fn description(file: &TensorFile) -> Result<Description> {
+/// The description in JSON.
+pub(crate) fn description<T: serde::de::DeserializeOwned>(file: &TensorFile) -> Result<T> {
     let text = file.metadata("description").ok_or_else(|| file.damaged("has no description"))?;
     serde_json::from_str(text)
         .map_err(|problem| file.damaged(format!("the description is not valid: {problem}")))
@@ -116,7 +118,7 @@ fn finite(file: &TensorFile, name: &str, shape: &[usize]) -> Result<Array<f32>> 
     Ok(array)
 }
 
-fn ids(file: &TensorFile, name: &str, n: usize) -> Result<IdMap> {
+pub(crate) fn ids(file: &TensorFile, name: &str, n: usize) -> Result<IdMap> {
     let (integers, bytes) = (format!("{name}.integers"), format!("{name}.bytes"));
     if file.contains(&integers) {
         IdMap::from_integers(file.array_of::<i64>(&integers, &[n])?.to_vec())
@@ -130,7 +132,7 @@ fn ids(file: &TensorFile, name: &str, n: usize) -> Result<IdMap> {
     }
 }
 
-fn titles(file: &TensorFile, n_items: usize) -> Result<Option<Titles>> {
+pub(crate) fn titles(file: &TensorFile, n_items: usize) -> Result<Option<Titles>> {
     if !file.contains("titles.bytes") {
         return Ok(None);
     }
@@ -164,7 +166,7 @@ fn index(file: &TensorFile, description: &Description, n_items: usize) -> Result
     InvertedMultiIndex::from_parts(settings, n_items, dim, codewords, codes.to_vec()).map(Some)
 }
 
-fn users(file: &TensorFile, item_ids: &Arc<IdMap>) -> Result<Option<Arc<Interactions>>> {
+pub(crate) fn users(file: &TensorFile, item_ids: &Arc<IdMap>) -> Result<Option<Arc<Interactions>>> {
     if !file.contains("users.offsets") {
         return Ok(None);
     }
@@ -186,7 +188,7 @@ fn users(file: &TensorFile, item_ids: &Arc<IdMap>) -> Result<Option<Arc<Interact
 }
 
 /// Errors of the parts, as errors of this file.
-fn in_file<T>(file: &TensorFile, read: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn in_file<T>(file: &TensorFile, read: impl FnOnce() -> Result<T>) -> Result<T> {
     read().map_err(|error| match error {
         Error::Data { problem, .. } => file.damaged(problem),
         Error::Config { .. } => file.damaged(error.to_string()),

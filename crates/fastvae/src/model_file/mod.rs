@@ -14,12 +14,14 @@
 //! | `index.codewords.J`, `index.codes` | f32, K x columns; u8, m x n_items | optional |
 //! | `users.offsets`, `users.items`, `users.weights` | u64, u32, f32 | optional histories, with `user_ids` as for items |
 //!
+//! Baselines have files of the same kind with other arrays: see [`crate::baseline`].
+//!
 //! Its texts are `kind` (`model`), `format`, and `description`: a [`Description`] in JSON.
 
 mod description;
-mod load;
+pub(crate) mod load;
 mod model;
-mod save;
+pub(crate) mod save;
 pub mod tensors;
 
 pub use description::Description;
@@ -29,4 +31,4 @@ pub use model::Model;
 pub const FORMAT: u32 = 1;
 
 /// The text `kind` of model files.
-const KIND: &str = "model";
+pub(crate) const KIND: &str = "model";

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::data::IdMap;
+use crate::data::{IdMap, Interactions, Titles};
 use crate::error::Result;
 use crate::model_file::model::Model;
 use crate::model_file::tensors::TensorWriter;
@@ -35,8 +35,7 @@ impl Model {
         }
         add_ids(&mut writer, "item_ids", &self.item_ids);
         if let Some(titles) = &self.titles {
-            let (bytes, ends) = titles.parts();
-            writer.array("titles.bytes", bytes).array("titles.ends", ends);
+            add_titles(&mut writer, titles);
         }
         if let Some(index) = &self.index {
             for (j, codebook) in index.codebooks().iter().enumerate() {
@@ -45,17 +44,29 @@ impl Model {
             writer.shaped("index.codes", &[index.codebooks().len(), index.n_items()], index.codes());
         }
         if let Some(users) = &self.users {
-            writer.positions("users.offsets", users.offsets()).array("users.items", users.items());
-            if let Some(weights) = users.weights() {
-                writer.array("users.weights", weights);
-            }
-            add_ids(&mut writer, "user_ids", users.user_ids());
+            add_users(&mut writer, users);
         }
         writer.write(path)
     }
 }
 
-fn add_ids<'a>(writer: &mut TensorWriter<'a>, name: &str, ids: &'a IdMap) {
+/// Adds titles under `titles`.
+pub(crate) fn add_titles<'a>(writer: &mut TensorWriter<'a>, titles: &'a Titles) {
+    let (bytes, ends) = titles.parts();
+    writer.array("titles.bytes", bytes).array("titles.ends", ends);
+}
+
+/// Adds histories under `users`, with their names under `user_ids`.
+pub(crate) fn add_users<'a>(writer: &mut TensorWriter<'a>, users: &'a Interactions) {
+    writer.positions("users.offsets", users.offsets()).array("users.items", users.items());
+    if let Some(weights) = users.weights() {
+        writer.array("users.weights", weights);
+    }
+    add_ids(writer, "user_ids", users.user_ids());
+}
+
+/// Adds identifiers under `name`; nothing for `0..n`.
+pub(crate) fn add_ids<'a>(writer: &mut TensorWriter<'a>, name: &str, ids: &'a IdMap) {
     if let Some(integers) = ids.integers() {
         writer.array(format!("{name}.integers"), integers);
     } else if let Some((bytes, ends)) = ids.string_parts() {

@@ -1,8 +1,9 @@
 //! Which items may be recommended: lists of items in order, and identifiers turned into items.
 
-use crate::data::ItemId;
+use crate::data::{IdMap, ItemId};
 use crate::error::{Error, Result};
 use crate::model_file::Model;
+use crate::recommend::Recommender;
 
 /// What became of a list of outside identifiers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,12 +14,12 @@ pub struct KnownItems {
     pub unknown: Vec<String>,
 }
 
-impl Model {
-    /// The items behind outside identifiers; unknown ones are reported and do no harm.
-    pub fn known_items<S: AsRef<str>>(&self, ids: impl IntoIterator<Item = S>) -> KnownItems {
-        let mut known = KnownItems::default();
+impl KnownItems {
+    /// What becomes of `ids` among the items named by `names`.
+    pub(super) fn of<S: AsRef<str>>(names: &IdMap, ids: impl IntoIterator<Item = S>) -> Self {
+        let mut known = Self::default();
         for id in ids {
-            match self.item_ids().position(id.as_ref()) {
+            match names.position(id.as_ref()) {
                 Some(item) => known.items.push(item),
                 None => known.unknown.push(id.as_ref().to_string()),
             }
@@ -27,32 +28,35 @@ impl Model {
         known.items.dedup();
         known
     }
+}
+
+impl Model {
+    /// The items behind outside identifiers; unknown ones are reported and do no harm.
+    pub fn known_items<S: AsRef<str>>(&self, ids: impl IntoIterator<Item = S>) -> KnownItems {
+        KnownItems::of(self.item_ids(), ids)
+    }
 
     /// The item behind one outside identifier.
     ///
     /// # Errors
     /// [`Error::UnknownId`] if the model does not know it.
     pub fn item(&self, id: &str) -> Result<ItemId> {
-        self.item_ids().position(id).ok_or_else(|| Error::UnknownId {
-            what: "item",
-            id: id.to_string(),
-            remedy: "give an item of the training data, spelt as it is there".to_string(),
-        })
+        Recommender::item(self, id)
     }
+}
 
-    /// `items` ascending and without repetition.
-    pub(super) fn ascending(&self, items: &[ItemId]) -> Result<Vec<ItemId>> {
-        let mut items = items.to_vec();
-        items.sort_unstable();
-        items.dedup();
-        match items.last() {
-            Some(&item) if item as usize >= self.n_items() => Err(Error::UnknownId {
-                what: "item",
-                id: item.to_string(),
-                remedy: format!("give positions below {}", self.n_items()),
-            }),
-            _ => Ok(items),
-        }
+/// `items` of a catalogue of `n_items`, ascending and without repetition.
+pub(crate) fn ascending(n_items: usize, items: &[ItemId]) -> Result<Vec<ItemId>> {
+    let mut items = items.to_vec();
+    items.sort_unstable();
+    items.dedup();
+    match items.last() {
+        Some(&item) if item as usize >= n_items => Err(Error::UnknownId {
+            what: "item",
+            id: item.to_string(),
+            remedy: format!("give positions below {n_items}"),
+        }),
+        _ => Ok(items),
     }
 }
 

@@ -5,6 +5,8 @@ use crate::error::Result;
 use crate::eval::Scored;
 use crate::math::simd;
 use crate::model_file::Model;
+use crate::recommend::filter::ascending;
+use crate::recommend::single::best;
 
 impl Model {
     /// The `n` items whose vectors point most nearly the way of `item`'s, nearest first, by cosine; without the
@@ -13,12 +15,12 @@ impl Model {
     /// # Errors
     /// [`crate::Error::UnknownId`] if `item` is beyond the catalogue.
     pub fn similar(&self, item: ItemId, n: usize) -> Result<Vec<Scored>> {
-        let itself = self.ascending(&[item])?;
+        let itself = ascending(self.n_items(), &[item])?;
         let vectors = self.parameters().items.vectors;
         let lengths = self.inverse_norms();
         let mut query = vectors.row(item as usize).to_vec();
         query.iter_mut().for_each(|value| *value *= lengths[item as usize]);
-        Ok(self.best(n, &itself, |first, scores| {
+        Ok(best(self.n_items(), n, &itself, |first, scores| {
             simd::row_dots(vectors.rows_from(first, scores.len()), &query, scores);
             for (score, length) in scores.iter_mut().zip(&lengths[first..]) {
                 *score *= length;

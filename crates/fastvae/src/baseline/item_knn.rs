@@ -1,0 +1,267 @@
+//! `item-knn`: what is like the items of the history (Sarwar et al., 2001).
+//!
+//! An item is a vector over users, weighted; two items are alike by the inner product of their vectors. Each item
+//! keeps its nearest ones, and an item's score is the sum of its likeness to those of the history. The
+//! weightings are those of `implicit`: users with long histories say little about likeness.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::baseline::by_item::ByItem;
+use crate::baseline::method::Method;
+use crate::data::{Interactions, ItemId};
+use crate::error::{Error, Result};
+use crate::eval::{BlockScores, Scored, Scorer, TopK, Viewer};
+use crate::model_file::tensors::{TensorFile, TensorWriter};
+
+/// Settings of `item-knn`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ItemKnnSettings {
+    /// How an interaction counts in its item's vector.
+    pub weighting: Weighting,
+    /// Nearest items that each item keeps.
+    pub neighbours: usize,
+    /// Saturation of repeated interactions (`bm25`).
+    pub k1: f32,
+    /// How much long vectors are discounted, 0 to 1 (`bm25`).
+    pub b: f32,
+}
+
+/// How an interaction counts in its item's vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weighting {
+    /// Its weight; vectors have length 1.
+    Cosine,
+    /// The root of its weight times ln(items / (1 + length of the user's history)); vectors have length 1.
+    TfIdf,
+    /// Saturated by `k1`, discounted by `b`, times the same logarithm.
+    Bm25,
+}
+
+impl Default for ItemKnnSettings {
+    fn default() -> Self {
+        Self { weighting: Weighting::TfIdf, neighbours: 1000, k1: 1.2, b: 0.75 }
+    }
+}
+
+impl ItemKnnSettings {
+    pub(crate) fn validate(&self) -> Result<()> {
+        if self.neighbours == 0 {
+            return Err(Error::config("neighbours", "is 0", "give at least 1"));
+        }
+        if !(self.k1.is_finite() && self.k1 >= 0.0) {
+            return Err(Error::config("k1", format!("is {}", self.k1), "give a number that is not negative"));
+        }
+        if !(0.0..=1.0).contains(&self.b) {
+            return Err(Error::config("b", format!("is {}", self.b), "give a number from 0 to 1"));
+        }
+        Ok(())
+    }
+}
+
+/// The nearest items of each item, in compressed sparse rows.
+#[derive(Debug)]
+pub(crate) struct ItemKnn {
+    offsets: Vec<usize>,
+    items: Vec<ItemId>,
+    values: Vec<f32>,
+}
+
+impl ItemKnn {
+    /// Cost: the sum over users of the squared length of their histories.
+    pub(crate) fn fit(data: &Interactions, settings: &ItemKnnSettings) -> Self {
+        let by_item = ByItem::of(data);
+        let values = weighted(data, &by_item, settings);
+        let n_items = data.n_items();
+        let neighbours = |dense: &mut Vec<f32>, item: usize| -> Vec<Scored> {
+            dense.clear();
+            dense.resize(n_items, 0.0);
+            for at in by_item.offsets[item]..by_item.offsets[item + 1] {
+                let value = values[by_item.places[at]];
+                let user = by_item.users[at] as usize;
+                for other in data.offsets()[user]..data.offsets()[user + 1] {
+                    dense[data.items()[other] as usize] += value * values[other];
+                }
+            }
+            // An item is always its own nearest; it would say nothing about others. Items that share no user are
+            // not neighbours.
+            dense[item] = 0.0;
+            dense.iter_mut().filter(|score| **score <= 0.0).for_each(|score| *score = f32::NEG_INFINITY);
+            let mut top = TopK::default();
+            top.reset(settings.neighbours.min(n_items));
+            top.offer(0, dense);
+            let mut best = Vec::new();
+            top.drain_into(&mut best);
+            best.sort_unstable_by_key(|scored| scored.item);
+            best
+        };
+        let rows: Vec<Vec<Scored>> = (0..n_items).into_par_iter().map_init(Vec::new, neighbours).collect();
+        let mut offsets = vec![0];
+        rows.iter().for_each(|row| offsets.push(offsets[offsets.len() - 1] + row.len()));
+        Self {
+            offsets,
+            items: rows.iter().flatten().map(|scored| scored.item).collect(),
+            values: rows.iter().flatten().map(|scored| scored.score).collect(),
+        }
+    }
+
+    pub(crate) fn read(file: &TensorFile, n_items: usize) -> Result<Self> {
+        let offsets = file.array_of::<u64>("neighbours.offsets", &[n_items + 1])?;
+        let items = file.array::<u32>("neighbours.items")?;
+        let values = file.array_of::<f32>("neighbours.values", &[items.len()])?;
+        let ascends = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
+        if !ascends || offsets[0] != 0 || offsets[n_items] != items.len() as u64 {
+            return Err(file.damaged("the neighbours' offsets do not describe their items"));
+        }
+        if items.iter().any(|&item| item as usize >= n_items) || !values.is_finite() {
+            return Err(file.damaged("a neighbour is beyond the catalogue, or not finitely near"));
+        }
+        Ok(Self {
+            offsets: offsets.iter().map(|&offset| offset as usize).collect(),
+            items: items.to_vec(),
+            values: values.to_vec(),
+        })
+    }
+
+    fn neighbours(&self, item: ItemId) -> impl Iterator<Item = (usize, f32)> {
+        let span = self.offsets[item as usize]..self.offsets[item as usize + 1];
+        self.items[span.clone()].iter().zip(&self.values[span]).map(|(&item, &value)| (item as usize, value))
+    }
+}
+
+/// The weighted value of every interaction, beside [`Interactions::items`].
+fn weighted(data: &Interactions, by_item: &ByItem, settings: &ItemKnnSettings) -> Vec<f32> {
+    let raw = |place: usize| data.weights().map_or(1.0, |weights| weights[place]);
+    let mut values = vec![0.0; data.n_interactions()];
+    let log_items = (data.n_items() as f32).ln();
+    let mean_length = (0..values.len()).map(raw).sum::<f32>() / data.n_items().max(1) as f32;
+    let lengths: Vec<f32> = by_item
+        .offsets
+        .windows(2)
+        .map(|span| by_item.places[span[0]..span[1]].iter().map(|&place| raw(place)).sum())
+        .collect();
+    for span in data.offsets().windows(2) {
+        // Nobody's history is so long that it speaks against likeness.
+        let rarity = (log_items - ((span[1] - span[0]) as f32).ln_1p()).max(0.0);
+        for place in span[0]..span[1] {
+            values[place] = match settings.weighting {
+                Weighting::Cosine => raw(place),
+                Weighting::TfIdf => raw(place).sqrt() * rarity,
+                Weighting::Bm25 => {
+                    let length = lengths[data.items()[place] as usize] / mean_length;
+                    let norm = (1.0 - settings.b) + settings.b * length;
+                    raw(place) * (settings.k1 + 1.0) / (settings.k1 * norm + raw(place)) * rarity
+                }
+            };
+        }
+    }
+    if settings.weighting != Weighting::Bm25 {
+        for span in by_item.offsets.windows(2) {
+            let places = &by_item.places[span[0]..span[1]];
+            let norm = places.iter().map(|&place| values[place] * values[place]).sum::<f32>().sqrt();
+            if norm > 0.0 {
+                places.iter().for_each(|&place| values[place] /= norm);
+            }
+        }
+    }
+    values
+}
+
+impl Scorer for ItemKnn {
+    fn n_items(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    fn block<'a>(&'a self, viewers: &'a [Viewer<'a>]) -> Result<BlockScores<'a>> {
+        Ok(BlockScores::Rows(Box::new(|row, scores| {
+            scores.fill(0.0);
+            let history = viewers[row].history;
+            for (at, &item) in history.items.iter().enumerate() {
+                let weight = history.weights.map_or(1.0, |weights| weights[at]);
+                self.neighbours(item).for_each(|(other, value)| scores[other] += weight * value);
+            }
+        })))
+    }
+}
+
+impl Method for ItemKnn {
+    fn likeness(&self, item: ItemId, scores: &mut [f32]) -> Result<()> {
+        scores.fill(f32::NEG_INFINITY);
+        self.neighbours(item).for_each(|(other, value)| scores[other] = value);
+        Ok(())
+    }
+
+    fn write<'a>(&'a self, writer: &mut TensorWriter<'a>) {
+        writer
+            .positions("neighbours.offsets", &self.offsets)
+            .array("neighbours.items", &self.items)
+            .array("neighbours.values", &self.values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::baseline::tests::random_interactions;
+
+    /// Every pair of items, by the definition.
+    fn naive(data: &Interactions, settings: &ItemKnnSettings) -> Vec<Vec<f32>> {
+        let (n_users, n_items) = (data.n_users(), data.n_items());
+        let mut x = vec![vec![0.0f64; n_users]; n_items];
+        for user in 0..n_users {
+            let row = data.row(user);
+            for (at, &item) in row.items.iter().enumerate() {
+                x[item as usize][user] = row.weights.map_or(1.0, |weights| f64::from(weights[at]));
+            }
+        }
+        let lengths: Vec<f64> = x.iter().map(|row| row.iter().sum()).collect();
+        let mean = lengths.iter().sum::<f64>() / n_items as f64;
+        for (item, row) in x.iter_mut().enumerate() {
+            for (user, value) in row.iter_mut().enumerate() {
+                let rarity = (n_items as f64 / (1.0 + data.row(user).items.len() as f64)).ln().max(0.0);
+                *value = match settings.weighting {
+                    Weighting::Cosine => *value,
+                    Weighting::TfIdf => value.sqrt() * rarity,
+                    Weighting::Bm25 => {
+                        let (k1, b) = (f64::from(settings.k1), f64::from(settings.b));
+                        *value * (k1 + 1.0) / (k1 * (1.0 - b + b * lengths[item] / mean) + *value) * rarity
+                    }
+                };
+            }
+            let norm = row.iter().map(|v| v * v).sum::<f64>().sqrt();
+            if settings.weighting != Weighting::Bm25 && norm > 0.0 {
+                row.iter_mut().for_each(|v| *v /= norm);
+            }
+        }
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>() as f32;
+        x.iter().map(|a| x.iter().map(|b| dot(a, b)).collect()).collect()
+    }
+
+    #[test]
+    fn neighbours_are_the_nearest_by_the_definition() {
+        let data = random_interactions(80, 40, true);
+        for weighting in [Weighting::Cosine, Weighting::TfIdf, Weighting::Bm25] {
+            let settings = ItemKnnSettings { weighting, neighbours: 7, ..ItemKnnSettings::default() };
+            let knn = ItemKnn::fit(&data, &settings);
+            for (item, likeness) in naive(&data, &settings).into_iter().enumerate() {
+                let mut expected: Vec<f32> =
+                    (0..40).filter(|&other| other != item).map(|other| likeness[other]).collect();
+                expected.retain(|&value| value > 0.0);
+                expected.sort_by(|a, b| b.total_cmp(a));
+                expected.truncate(7);
+                let mut got: Vec<f32> = knn
+                    .neighbours(item as ItemId)
+                    .map(|(other, value)| {
+                        assert!((value - likeness[other]).abs() < 1e-4, "{weighting:?}");
+                        value
+                    })
+                    .collect();
+                got.sort_by(|a, b| b.total_cmp(a));
+                assert_eq!(got.len(), expected.len());
+                assert!(got.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-4));
+            }
+        }
+    }
+}
