@@ -84,7 +84,7 @@ proptest! {
     ) {
         let model = model(item_bias);
         let history = History { items: &history, weights: None };
-        let request = Request { history, n, exclude: &exclude, only: only.as_deref(), keep_seen };
+        let request = Request { history, user: None, n, exclude: &exclude, only: only.as_deref(), keep_seen };
         let expected = naive(&model, &request);
         assert_list(&model.recommend(&request).unwrap(), &expected, &request);
 

@@ -210,7 +210,7 @@ mod tests {
                 .collect();
             let observe = |user: usize| {
                 let (items, weights) = &histories[user];
-                (&items[..], (user % 2 == 0).then_some(&weights[..]), 0.5 + user as f32 * 0.01)
+                (&items[..], user.is_multiple_of(2).then_some(&weights[..]), 0.5 + user as f32 * 0.01)
             };
             let grams = gram(others.view());
             let problem = Problem { others: others.view(), gram: grams.view(), alpha: 4.0 };

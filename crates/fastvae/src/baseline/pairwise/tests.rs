@@ -40,12 +40,10 @@ fn vectors_do_not_depend_on_the_number_of_threads() {
         let settings = PairwiseSettings { epochs: 2, batch: 1000, ..small(kind) };
         let on = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let mut watch = |_| Control::Continue;
             let factors = pool.install(|| {
                 let mut quiet = |_| Control::Continue;
                 fit(&data, kind, &settings, &mut quiet).unwrap()
             });
-            let _ = watch(crate::baseline::Progress { done: 0, total: 0, loss: None });
             format!("{:?}", crate::eval::Scorer::item_table(&factors).unwrap().vectors.data())
         };
         assert_eq!(on(1), on(3), "{kind}");
