@@ -166,6 +166,22 @@ pub fn row_dots(rows: MatrixView<'_>, query: &[f32], out: &mut [f32]) {
     dispatch!(level(), simd => body(simd, rows, query, out));
 }
 
+/// `out[i] = query . rows[items[i]]`; `query` has the view's columns.
+pub fn gather_dots(rows: MatrixView<'_>, items: &[u32], query: &[f32], out: &mut [f32]) {
+    /// Rows asked for ahead of their use: the memory's latency over the time of one product.
+    const AHEAD: usize = 8;
+    #[inline(always)]
+    fn body<S: Simd>(simd: S, rows: MatrixView<'_>, items: &[u32], query: &[f32], out: &mut [f32]) {
+        for (k, (&item, out)) in items.iter().zip(out).enumerate() {
+            if let Some(&next) = items.get(k + AHEAD) {
+                prefetch(rows.row(next as usize));
+            }
+            *out = dot_in(simd, rows.row(item as usize), query);
+        }
+    }
+    dispatch!(level(), simd => body(simd, rows, items, query, out));
+}
+
 /// Replaces each value by `e^(value - shift)` and returns their sum in f64.
 pub fn exp_shifted(values: &mut [f32], shift: f32) -> f64 {
     #[inline(always)]

@@ -6,9 +6,9 @@ use crate::data::ItemId;
 use crate::error::{Error, Result};
 use crate::eval::{Scored, TopK};
 use crate::math::simd;
-use crate::model::{History, encode};
+use crate::model::History;
 use crate::model_file::Model;
-use crate::recommend::filter::union;
+use crate::recommend::knobs::Knobs;
 
 /// Items that one thread scores at a time; fixed, so that the list does not depend on the threads.
 const PART: usize = 1 << 15;
@@ -44,26 +44,11 @@ impl Model {
     /// [`Error::UnknownId`] if a position is beyond the catalogue, [`Error::Data`] if the weights are not one
     /// finite number for each item.
     pub fn recommend(&self, request: &Request<'_>) -> Result<Vec<Scored>> {
-        let (items, weights) = self.clean_history(request.history)?;
-        let mut excluded = self.ascending(request.exclude)?;
-        if !request.keep_seen {
-            excluded = union(&excluded, &items);
-        }
-        let history = History { items: &items, weights: weights.as_deref() };
-        let query = encode(self.parameters(), 1, |_| history);
-        let query = query.view().row(0);
-        match request.only {
-            None => Ok(self.best(request.n, &excluded, |first, scores| self.logits(query, first, scores))),
-            Some(only) => {
-                let mut allowed = self.ascending(only)?;
-                allowed.retain(|item| excluded.binary_search(item).is_err());
-                Ok(self.best_of(request.n, &allowed, query))
-            }
-        }
+        Ok(self.recommend_with(request, &Knobs::default(), None)?.0)
     }
 
     /// The history ascending, each item once, with its weights.
-    fn clean_history(&self, history: History<'_>) -> Result<(Vec<ItemId>, Option<Vec<f32>>)> {
+    pub(super) fn clean_history(&self, history: History<'_>) -> Result<(Vec<ItemId>, Option<Vec<f32>>)> {
         let Some(weights) = history.weights else { return Ok((self.ascending(history.items)?, None)) };
         if weights.len() != history.items.len() || weights.iter().any(|weight| !weight.is_finite()) {
             return Err(Error::data(
@@ -81,7 +66,7 @@ impl Model {
     }
 
     /// The logits of the items from `first` on.
-    fn logits(&self, query: &[f32], first: usize, scores: &mut [f32]) {
+    pub(super) fn logits(&self, query: &[f32], first: usize, scores: &mut [f32]) {
         let items = self.parameters().items;
         simd::row_dots(items.vectors.rows_from(first, scores.len()), query, scores);
         if let Some(bias) = items.bias {
@@ -122,14 +107,16 @@ impl Model {
         ordered(parts.concat(), n)
     }
 
-    /// The `n` best of the ascending `allowed`.
-    fn best_of(&self, n: usize, allowed: &[ItemId], query: &[f32]) -> Vec<Scored> {
-        let items = self.parameters().items;
+    /// The `n` best of the ascending `allowed` by `score(item)`.
+    pub(super) fn best_of(
+        &self,
+        n: usize,
+        allowed: &[ItemId],
+        score: impl Fn(ItemId) -> f32 + Sync,
+    ) -> Vec<Scored> {
         let scored = |&item: &ItemId| {
-            let at = item as usize;
-            let score = simd::dot(items.vectors.row(at), query) + items.bias.map_or(0.0, |bias| bias[at]);
             // As in `TopK`: zeros are alike, and what is not a number is never ranked.
-            Some(Scored { item, score: score + 0.0 }).filter(|scored| scored.score > f32::NEG_INFINITY)
+            Some(Scored { item, score: score(item) + 0.0 }).filter(|scored| scored.score > f32::NEG_INFINITY)
         };
         ordered(allowed.par_iter().with_min_len(1 << 12).filter_map(scored).collect(), n)
     }
