@@ -7,6 +7,7 @@ mod generate;
 mod inspect;
 mod plan;
 mod recommend;
+mod serve;
 mod similar;
 mod train;
 
@@ -30,6 +31,7 @@ Try first:
   fastvae inspect ratings.csv                  what a file of interactions holds
   fastvae train ratings.csv -o m.fastvae       train and evaluate, good defaults
   fastvae recommend m.fastvae --history 17,42  what to show who liked these
+  fastvae serve m.fastvae                      the same over HTTP, with a page to try it on
 
 `fastvae COMMAND --help` explains each command, with examples."
 )]
@@ -55,6 +57,7 @@ enum Command {
     Evaluate(evaluate::Evaluate),
     Recommend(Box<recommend::Recommend>),
     Similar(similar::Similar),
+    Serve(serve::Serve),
     Plan(plan::Plan),
     Completions(completions::Completions),
 }
@@ -79,6 +82,7 @@ impl Cli {
             Command::Evaluate(evaluate) => evaluate.run().map(done),
             Command::Recommend(recommend) => recommend.run().map(done),
             Command::Similar(similar) => similar.run().map(done),
+            Command::Serve(serve) => serve.run().map(done),
             Command::Plan(plan) => plan.run().map(done),
             Command::Completions(completions) => completions.run().map(done),
         }
