@@ -173,7 +173,7 @@ function card(entry, at, best, worst) {
   const body = element("div", { className: "body" }, element("h3", {}, name), score);
   if (entry.because?.length) body.append(because(entry.because));
   const actions = element("div", { className: "actions" },
-    element("button", { type: "button", className: "add", onclick: () => add(entry.item), "aria-label": `Add ${called(entry)} to your picks` }, "＋ Add"),
+    element("button", { type: "button", className: "add", onclick: () => add(entry.item), "aria-label": `Add ${called(entry)} to your picks` }, "+ Add"),
     element("button", { type: "button", onclick: () => showSimilar(entry), "aria-label": `Items similar to ${called(entry)}` }, "Similar"));
   body.append(actions);
   return element("li", { className: "card", "data-item": entry.item }, cover, body);
@@ -327,7 +327,7 @@ async function showSimilar(entry) {
     $("similar-title").textContent = `Similar to ${called(answer)}`;
     $("similar-list").replaceChildren(...answer.similar.map((near) => element("li", {},
       element("span", {}, called(near)), element("span", { className: "meta", title: "Cosine of the items' vectors" }, near.score.toFixed(2)),
-      element("button", { type: "button", className: "quiet", "aria-label": `Add ${called(near)} to your picks`, onclick: () => { $("similar").close(); add(near.item); } }, "＋ Add"))));
+      element("button", { type: "button", className: "quiet", "aria-label": `Add ${called(near)} to your picks`, onclick: () => { $("similar").close(); add(near.item); } }, "+ Add"))));
     $("similar").showModal();
   } catch (error) {
     show(error.message);

@@ -21,7 +21,7 @@ function bounds(schema) {
   const parts = [];
   if (schema.minimum !== undefined && schema.maximum !== undefined && schema.maximum < 1e6) parts.push(`${schema.minimum} to ${schema.maximum}`);
   if (schema.maxItems !== undefined) parts.push(`at most ${schema.maxItems}`);
-  if (schema.default !== undefined) parts.push(`default ${schema.default}`);
+  if (schema.default !== undefined && schema.default !== null && !Array.isArray(schema.default)) parts.push(`default ${schema.default}`);
   return parts.length ? ` (${parts.join(", ")})` : "";
 }
 

@@ -30,7 +30,8 @@ impl ApiKey {
     /// Whether `given` is the key. The time depends on the length of `given` alone, not on where it differs.
     fn is(&self, given: &str) -> bool {
         let key = self.0.as_bytes();
-        let differs = given.bytes().enumerate().fold(0, |differs, (at, byte)| differs | (byte ^ key[at % key.len()]));
+        let differs =
+            given.bytes().enumerate().fold(0, |differs, (at, byte)| differs | (byte ^ key[at % key.len()]));
         std::hint::black_box(differs) == 0 && given.len() == key.len()
     }
 }

@@ -89,7 +89,9 @@ impl Catalogue {
             });
         }
         let prefix = id.as_bytes().get(..query.len());
-        prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(query.as_bytes())).then_some(Match::IdentifierPrefix)
+        prefix
+            .is_some_and(|prefix| prefix.eq_ignore_ascii_case(query.as_bytes()))
+            .then_some(Match::IdentifierPrefix)
     }
 }
 

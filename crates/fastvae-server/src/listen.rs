@@ -55,7 +55,9 @@ pub fn serve(app: App, listen: Listen, ready: impl FnOnce(SocketAddr)) -> Result
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|source| {
         let remedy = match source.kind() {
-            std::io::ErrorKind::AddrInUse => "another program has this port: give another, or 0 for a free one",
+            std::io::ErrorKind::AddrInUse => {
+                "another program has this port: give another, or 0 for a free one"
+            }
             std::io::ErrorKind::PermissionDenied => "ports below 1024 need rights: give a larger one",
             _ => "give an address of this machine",
         };
@@ -66,7 +68,8 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
 /// Takes connections from `listener` until `stop`, then waits for the requests in flight.
 pub async fn accept(app: App, listener: TcpListener, stop: impl Future<Output = ()>) {
     let limits = *app.limits();
-    let connections = Arc::new(Semaphore::new(limits.connections.min(open_files().saturating_sub(64)).max(1)));
+    let connections =
+        Arc::new(Semaphore::new(limits.connections.min(open_files().saturating_sub(64)).max(1)));
     let graceful = GracefulShutdown::new();
     let service = router(app.clone());
     let mut stop = std::pin::pin!(stop);

@@ -38,7 +38,11 @@ impl Default for Observer {
         let recorder =
             PrometheusBuilder::new().set_buckets(&BUCKETS).expect("there are buckets").build_recorder();
         let describe = |name: &'static str| KeyName::from_const_str(name);
-        recorder.describe_counter(describe("fastvae_requests_total"), None, "Requests, by route and status.".into());
+        recorder.describe_counter(
+            describe("fastvae_requests_total"),
+            None,
+            "Requests, by route and status.".into(),
+        );
         recorder.describe_histogram(
             describe("fastvae_request_seconds"),
             Some(Unit::Seconds),

@@ -140,12 +140,13 @@ fn load(path: &Path, options: &SearchOptions, generation: u64) -> fastvae::Resul
 fn name(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let mark = Stamp::of(path).ok().map_or(0, |stamp| {
-        let modified = stamp.modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        let modified =
+            stamp.modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
         // Fowler, Noll and Vo's hash: any change shows, and nobody relies on more.
-        [stamp.bytes, modified.as_nanos() as u64].iter().flat_map(|word| word.to_le_bytes()).fold(
-            0x811c_9dc5_u32,
-            |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193),
-        )
+        [stamp.bytes, modified.as_nanos() as u64]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
     });
     format!("{stem}-{mark:08x}")
 }

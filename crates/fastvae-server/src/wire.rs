@@ -1,7 +1,10 @@
 //! What requests and answers look like. The schema of `/openapi.json` is made from these types.
 
+#![allow(unused_qualifications, reason = "utoipa's derive qualifies what is in scope")]
+
 use fastvae::recommend::Method;
-use serde::de::{self, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::openapi::schema::{OneOfBuilder, Schema, Type};
@@ -41,6 +44,16 @@ impl<'de> Deserialize<'de> for Id {
             fn visit_u64<E: de::Error>(self, id: u64) -> Result<Id, E> {
                 Ok(Id(id.to_string()))
             }
+
+            fn visit_f64<E: de::Error>(self, id: f64) -> Result<Id, E> {
+                // JSON has one kind of number: 3.0 is 3, as far as floats count in ones.
+                let whole = id.fract() == 0.0 && id.abs() < (1u64 << 53) as f64;
+                if whole {
+                    Ok(Id((id as i64).to_string()))
+                } else {
+                    Err(E::invalid_value(de::Unexpected::Float(id), &self))
+                }
+            }
         }
         from.deserialize_any(Either)
     }
@@ -68,15 +81,40 @@ impl PartialSchema for Id {
 
 impl ToSchema for Id {}
 
+/// Reads a type from an object alone. Serde would take an array as well, with fields by their places.
+macro_rules! from_object {
+    ($($name:ident),*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Object;
+                impl<'de> Visitor<'de> for Object {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("an object")
+                    }
+
+                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<$name, A::Error> {
+                        // The derived function, which `remote` keeps from being the trait's.
+                        $name::deserialize(MapAccessDeserializer::new(map))
+                    }
+                }
+                from.deserialize_map(Object)
+            }
+        }
+    )*};
+}
+
+from_object!(RecommendRequest, BatchRequest);
+
 /// What to recommend, and to whom.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct RecommendRequest {
     /// What the user did: items in any order. Unknown ones are reported in the answer and do no harm.
     #[schema(max_items = 1000)]
     pub history: Vec<Id>,
     /// A user of the training data, where the model was trained with `--store-users`; `history` is added to theirs.
-    #[schema(nullable = false)]
     pub user: Option<Id>,
     /// How many items to recommend.
     #[schema(minimum = 0, maximum = 1000, default = 10)]
@@ -85,7 +123,7 @@ pub struct RecommendRequest {
     #[schema(max_items = 10000)]
     pub exclude: Vec<Id>,
     /// The only items that may be recommended, where given.
-    #[schema(max_items = 10000, nullable = false)]
+    #[schema(max_items = 10000)]
     pub only: Option<Vec<Id>>,
     /// Whether items of the history are left out.
     #[schema(default = true)]
@@ -188,7 +226,7 @@ pub struct RecommendResponse {
 
 /// Several requests at once.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct BatchRequest {
     /// The requests.
     #[schema(max_items = 100)]

@@ -26,7 +26,11 @@ impl Workers {
     ///
     /// # Errors
     /// Where so many threads cannot be started.
-    pub fn start(threads: usize, in_flight: usize, time: Duration) -> Result<Self, rayon::ThreadPoolBuildError> {
+    pub fn start(
+        threads: usize,
+        in_flight: usize,
+        time: Duration,
+    ) -> Result<Self, rayon::ThreadPoolBuildError> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|at| format!("compute-{at}"))
@@ -86,7 +90,14 @@ mod tests {
         let (release, released) = std::sync::mpsc::channel::<()>();
         let first = tokio::spawn({
             let workers = Arc::clone(&workers);
-            async move { workers.run(move || { let _ = released.recv(); Ok(1) }).await }
+            async move {
+                workers
+                    .run(move || {
+                        let _ = released.recv();
+                        Ok(1)
+                    })
+                    .await
+            }
         });
         tokio::time::sleep(Duration::from_millis(50)).await;
         let second = tokio::spawn({

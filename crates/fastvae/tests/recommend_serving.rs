@@ -43,7 +43,8 @@ fn plain(items: &[ItemId]) -> History<'_> {
 fn scores(model: &Model, history: &[ItemId]) -> Vec<f32> {
     let p = model.parameters();
     let query = encode(p, 1, |_| plain(history));
-    let dot = |item: usize| -> f32 { p.items.vectors.row(item).iter().zip(query.row(0)).map(|(a, b)| a * b).sum() };
+    let dot =
+        |item: usize| -> f32 { p.items.vectors.row(item).iter().zip(query.row(0)).map(|(a, b)| a * b).sum() };
     (0..N_ITEMS).map(|item| dot(item) + p.items.bias.map_or(0.0, |bias| bias[item])).collect()
 }
 
@@ -129,9 +130,11 @@ fn a_popularity_penalty_is_taken_from_every_score() {
     let history = [5, 77, 1003];
     let knobs = Knobs { popularity_penalty: 0.7, ..Knobs::default() };
     for only in [None, Some((0..N_ITEMS as ItemId).collect::<Vec<_>>())] {
-        let request = Request { history: plain(&history), n: 50, only: only.as_deref(), ..Request::default() };
+        let request =
+            Request { history: plain(&history), n: 50, only: only.as_deref(), ..Request::default() };
         let (list, _) = model.recommend_with(&request, &knobs, None).unwrap();
-        let penalised = |(item, score): (usize, &f32)| score - 0.7 * (model.item_counts()[item] as f32).ln_1p();
+        let penalised =
+            |(item, score): (usize, &f32)| score - 0.7 * (model.item_counts()[item] as f32).ln_1p();
         let mut expected: Vec<(f32, usize)> = scores(&model, &history)
             .iter()
             .enumerate()
@@ -162,7 +165,8 @@ fn naive_mmr(model: &Model, candidates: &[Scored], n: usize, diversity: f32) -> 
             (1.0 - diversity) * (scored.score - worst) / (best - worst) - diversity * repeated
         };
         let left = candidates.iter().filter(|scored| !picked.contains(&scored.item));
-        picked.push(left.max_by(|a, b| value(a).total_cmp(&value(b)).then(b.item.cmp(&a.item))).unwrap().item);
+        picked
+            .push(left.max_by(|a, b| value(a).total_cmp(&value(b)).then(b.item.cmp(&a.item))).unwrap().item);
     }
     picked
 }
@@ -183,7 +187,8 @@ fn diverse_lists_follow_maximal_marginal_relevance() {
     // All that is allowed comes, however diverse.
     let only: Vec<ItemId> = (0..7).collect();
     let request = Request { n: 20, only: Some(&only), ..Request::default() };
-    let (all, _) = model.recommend_with(&request, &Knobs { diversity: 1.0, ..Knobs::default() }, None).unwrap();
+    let (all, _) =
+        model.recommend_with(&request, &Knobs { diversity: 1.0, ..Knobs::default() }, None).unwrap();
     assert_eq!(all.len(), 7);
 }
 

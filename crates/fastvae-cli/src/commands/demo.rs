@@ -155,8 +155,10 @@ impl Demo {
                 let directory = std::env::temp_dir().join(format!("fastvae-demo-{}", std::process::id()));
                 std::fs::create_dir_all(&directory).map_err(|source| failure::io(&directory, source))?;
                 let path = directory.join("demo.fastvae");
-                let served =
-                    model.save(&path).map_err(Into::into).and_then(|()| serve::serve(&path, Options::default(), at, false));
+                let served = model
+                    .save(&path)
+                    .map_err(Into::into)
+                    .and_then(|()| serve::serve(&path, Options::default(), at, false));
                 // Whether or not the service ran, its file has had its use.
                 let _ = std::fs::remove_dir_all(&directory);
                 served

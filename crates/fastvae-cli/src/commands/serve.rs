@@ -87,10 +87,9 @@ pub struct Serve {
 impl Serve {
     /// Serves until somebody stops it.
     pub fn run(self) -> Result<()> {
-        let time = Duration::try_from_secs_f64(self.timeout)
-            .ok()
-            .filter(|time| !time.is_zero())
-            .ok_or_else(|| usage(format!("--timeout is {}; give a positive number of seconds", self.timeout)))?;
+        let time = Duration::try_from_secs_f64(self.timeout).ok().filter(|time| !time.is_zero()).ok_or_else(
+            || usage(format!("--timeout is {}; give a positive number of seconds", self.timeout)),
+        )?;
         if self.max_in_flight == 0 {
             return Err(usage("--max-in-flight is 0; give at least 1"));
         }
@@ -107,8 +106,11 @@ impl Serve {
         if api_key.is_none() && !self.host.is_loopback() {
             tracing::warn!("anybody who reaches {} may ask: set a key with --api-key-file", self.host);
         }
-        let search =
-            SearchOptions { recall: self.recall, codewords: self.search_codewords, ..SearchOptions::default() };
+        let search = SearchOptions {
+            recall: self.recall,
+            codewords: self.search_codewords,
+            ..SearchOptions::default()
+        };
         let options = Options { limits, api_key, threads: self.threads, search };
         serve(&self.model, options, SocketAddr::new(self.host, self.port), self.watch)
     }

@@ -62,7 +62,8 @@ pub(crate) async fn batch(
     }
     let results = app.compute(move |served| {
         use rayon::prelude::*;
-        let answers: Result<Vec<_>, _> = batch.requests.par_iter().map(|request| answer(served, request)).collect();
+        let answers: Result<Vec<_>, _> =
+            batch.requests.par_iter().map(|request| answer(served, request)).collect();
         answers
     });
     Ok(Json(BatchResponse { results: results.await? }))
@@ -105,7 +106,10 @@ pub(crate) fn stored_history<'a>(served: &'a Served, id: &str) -> Result<&'a [It
         ))
     })?;
     let user = users.user_ids().position(id).ok_or_else(|| {
-        Problem::not_found(format!("user `{id}` is not among the {} stored ones; send a history", users.n_users()))
+        Problem::not_found(format!(
+            "user `{id}` is not among the {} stored ones; send a history",
+            users.n_users()
+        ))
     })?;
     Ok(users.row(user as usize).items)
 }
@@ -154,7 +158,12 @@ pub(crate) fn answer(served: &Served, request: &RecommendRequest) -> Result<Reco
         });
         recommendation.because = Some(because.collect());
     }
-    Ok(RecommendResponse { recommendations, unknown, method: Found::from(method), model: served.name.clone() })
+    Ok(RecommendResponse {
+        recommendations,
+        unknown,
+        method: Found::from(method),
+        model: served.name.clone(),
+    })
 }
 
 fn recommendation(served: &Served, Scored { item, score }: Scored) -> Recommendation {

@@ -9,7 +9,7 @@ const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, ar
 const problems = [];
 
 async function open(options, hash = "") {
-  const page = await (await browser.newContext(options)).newPage();
+  const page = await (await browser.newContext({ reducedMotion: "reduce", ...options })).newPage();
   page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
   page.on("pageerror", (error) => problems.push(String(error)));
   page.on("request", (request) => request.url().startsWith(address) || problems.push(`loads ${request.url()}`));
@@ -98,6 +98,7 @@ try {
   await phone.locator(".card .add").first().tap();
   await phone.waitForFunction(() => document.querySelectorAll("#chips .chip").length === 4);
   await settled(phone);
+  await phone.evaluate(() => scrollTo(0, 0));
   await phone.screenshot({ path: `${folder}/phone.png` });
   await phone.screenshot({ path: `${folder}/phone-whole.png`, fullPage: true });
   const small = await phone.evaluate(() => [...document.querySelectorAll(".actions button, .chip button, #theme")].filter((node) => Math.min(node.getBoundingClientRect().width, node.getBoundingClientRect().height) < 24).length);

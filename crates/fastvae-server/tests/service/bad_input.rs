@@ -69,7 +69,8 @@ async fn batches_are_bounded_and_name_what_is_wrong() {
         ("{\"requests\": [{\"n\": 5000}]}".to_string(), "at most 1000"),
         ("{\"requests\": {}}".to_string(), "sequence"),
         ("{}".to_string(), "requests"),
-        ("[]".to_string(), "requests"),
+        ("[[]]".to_string(), "expected an object"),
+        ("{\"requests\": [[[3]]]}".to_string(), "expected an object"),
     ] {
         let (status, answer) = service.post("/v1/recommend/batch", text.clone()).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{text} {answer}");
@@ -121,7 +122,8 @@ async fn only_json_and_only_so_much_of_it_is_read() {
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     assert!(answer["error"].as_str().unwrap().contains("1000 bytes"), "{answer}");
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
-        let request = Request::post("/v1/recommend").header("content-type", kind).body(Body::from("{}")).unwrap();
+        let request =
+            Request::post("/v1/recommend").header("content-type", kind).body(Body::from("{}")).unwrap();
         assert_eq!(service.send(request).await.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
     }
     let none = Request::post("/v1/recommend").body(Body::from("{}")).unwrap();

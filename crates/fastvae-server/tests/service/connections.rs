@@ -115,7 +115,9 @@ async fn slow_senders_are_cut_off_and_do_not_disturb_others() {
     let mut head = TcpStream::connect(listening.address).await.unwrap();
     let mut body = TcpStream::connect(listening.address).await.unwrap();
     let silent = TcpStream::connect(listening.address).await.unwrap();
-    body.write_all(request(&"x".repeat(500)).split_inclusive("\r\n\r\n").next().unwrap().as_bytes()).await.unwrap();
+    body.write_all(request(&"x".repeat(500)).split_inclusive("\r\n\r\n").next().unwrap().as_bytes())
+        .await
+        .unwrap();
     let text = request("{}");
     let trickle = async {
         for byte in text.as_bytes() {

@@ -31,7 +31,8 @@ struct Service {
 }
 
 fn model(seed: u64, with_users: bool) -> Model {
-    let options = GenerateOptions { users: 60, items: N_ITEMS, interactions: 900, genres: 8, ..Default::default() };
+    let options =
+        GenerateOptions { users: 60, items: N_ITEMS, interactions: 900, genres: 8, ..Default::default() };
     let generator = Generator::new(options).unwrap();
     let data = generator.interactions().unwrap();
     let config = Config { hidden: 24, latent: 16, codewords: 8, seed, ..Config::default() };
@@ -70,7 +71,8 @@ impl Service {
     }
 
     async fn post(&self, path: &str, body_text: impl Into<Body>) -> (StatusCode, Value) {
-        let request = Request::post(path).header("content-type", "application/json").body(body_text.into()).unwrap();
+        let request =
+            Request::post(path).header("content-type", "application/json").body(body_text.into()).unwrap();
         body(self.send(request).await).await
     }
 

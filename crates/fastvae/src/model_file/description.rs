@@ -42,7 +42,6 @@ pub struct Calibration {
     pub scored_share: f64,
 }
 
-
 impl Description {
     /// A description of a model trained by this version of the library.
     pub fn new(config: Config) -> Self {

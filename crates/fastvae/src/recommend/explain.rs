@@ -72,7 +72,8 @@ impl Model {
                 None => (None, 0.0),
             };
             // Nothing is left of a history of one item: no sum, whatever the rounding of its norm.
-            let rest = if items.len() > 1 || item.is_none() { square - f64::from(weight).powi(2) } else { 0.0 };
+            let rest =
+                if items.len() > 1 || item.is_none() { square - f64::from(weight).powi(2) } else { 0.0 };
             if rest > 0.0 && !items.is_empty() {
                 state.copy_from_slice(&sum);
                 if let Some(item) = item {

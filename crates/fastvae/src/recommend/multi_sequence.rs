@@ -91,8 +91,11 @@ impl<'a> MultiSequence<'a> {
             .chunks_exact(index.score_stride())
             .map(|scores| {
                 let n_codewords = index.settings().n_codewords;
-                let mut sorted: Vec<(f32, u8)> =
-                    scores[..n_codewords].iter().enumerate().map(|(code, &score)| (score, code as u8)).collect();
+                let mut sorted: Vec<(f32, u8)> = scores[..n_codewords]
+                    .iter()
+                    .enumerate()
+                    .map(|(code, &score)| (score, code as u8))
+                    .collect();
                 sorted.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
                 sorted
             })

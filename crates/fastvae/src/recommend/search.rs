@@ -59,7 +59,8 @@ impl Search {
         let mut search = Self::uncalibrated(model, options.codewords)?;
         let ranks = |part: u32| -> Vec<usize> {
             use rayon::prelude::*;
-            let of_query = |query: u32| search.ranks(model, &sample_query(model, users, part, query), options.k);
+            let of_query =
+                |query: u32| search.ranks(model, &sample_query(model, users, part, query), options.k);
             (0..options.n_queries as u32).into_par_iter().flat_map_iter(of_query).collect()
         };
         let mut found = ranks(0);
@@ -167,7 +168,13 @@ impl Search {
         ranks
     }
 
-    fn scored_share(&self, model: &Model, users: Option<&Interactions>, cells: usize, n_queries: usize) -> f64 {
+    fn scored_share(
+        &self,
+        model: &Model,
+        users: Option<&Interactions>,
+        cells: usize,
+        n_queries: usize,
+    ) -> f64 {
         let index = self.index(model);
         let scored = (0..n_queries as u32).map(|query| {
             let query = query_of(model, &sample_query(model, users, 1, query));
