@@ -98,8 +98,8 @@ fn a_search_reaches_its_recall_on_part_of_the_catalogue() {
     let model = model(false);
     let search = search(&model, 0.95);
     let calibration = search.calibration();
-    // 300 queries of 20 items: the recall of a query varies by less than 0.3, so its mean by less than 0.02.
-    assert!(calibration.recall > 0.95 - 0.05, "{calibration:?}");
+    // One standard error above the target is aimed at, and the check is another sample with an error of its own.
+    assert!(calibration.recall > 0.94, "{calibration:?}");
     assert!(calibration.scored_share < 0.6, "{calibration:?}");
     let (mut found, mut wanted) = (0, 0);
     for at in 0..200 {

@@ -65,8 +65,13 @@ impl Search {
         };
         let mut found = ranks(0);
         found.sort_unstable();
-        // Visiting c cells finds the items whose cell comes among the first c: recall is their share.
-        let at = ((options.recall * found.len() as f64).ceil() as usize).clamp(1, found.len().max(1)) - 1;
+        // Visiting c cells finds the items whose cell comes among the first c: recall is their share. One standard
+        // error more is aimed at, taken as if a query found all of its items or none, so that other queries reach
+        // the target too.
+        let error = (options.recall * (1.0 - options.recall) / options.n_queries as f64).sqrt();
+        let at = (((options.recall + error).min(1.0) * found.len() as f64).ceil() as usize)
+            .clamp(1, found.len().max(1))
+            - 1;
         let cells = found.get(at).map_or(1, |rank| rank + 1);
         let check = ranks(1);
         let reached = check.iter().filter(|&&rank| rank < cells).count();

@@ -68,7 +68,7 @@ impl Model {
     /// The logits of the items from `first` on.
     pub(super) fn logits(&self, query: &[f32], first: usize, scores: &mut [f32]) {
         let items = self.parameters().items;
-        simd::row_dots(items.vectors.rows_from(first, scores.len()), query, scores);
+        simd::block_dots(items.vectors.rows_from(first, scores.len()), query, scores);
         if let Some(bias) = items.bias {
             simd::axpy(1.0, &bias[first..first + scores.len()], scores);
         }
