@@ -90,6 +90,9 @@ impl Serve {
         let time = Duration::try_from_secs_f64(self.timeout).ok().filter(|time| !time.is_zero()).ok_or_else(
             || usage(format!("--timeout is {}; give a positive number of seconds", self.timeout)),
         )?;
+        if !(0.0..1.0).contains(&self.recall) {
+            return Err(usage(format!("--recall is {}; give a share from 0 to below 1", self.recall)));
+        }
         if self.max_in_flight == 0 {
             return Err(usage("--max-in-flight is 0; give at least 1"));
         }
