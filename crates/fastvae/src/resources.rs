@@ -20,6 +20,14 @@ pub fn peak_memory() -> Option<u64> {
     usage().map(|usage| usage.ru_maxrss as u64 * unit)
 }
 
+/// Memory that this process holds now, pages of mapped files included, in bytes; None where the system does not
+/// say.
+pub fn current_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
 /// Memory that can be taken without swapping, in bytes; None where the system does not say.
 pub fn available_memory() -> Option<u64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;

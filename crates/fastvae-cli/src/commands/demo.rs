@@ -1,5 +1,6 @@
 //! `fastvae demo`: a generated catalogue, a training, and recommendations that a reader can judge.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,16 +8,19 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use fastvae::Config;
-use fastvae::data::{GenerateOptions, Generator, Interactions, ItemId, Split, UserId};
+use fastvae::data::{GenerateOptions, Generator, Interactions, ItemId, Split, Statistics, UserId};
 use fastvae::eval::{Measure, Metric};
 use fastvae::model_file::Model;
-use fastvae::recommend::Request;
+use fastvae::recommend::{Request, Search, SearchOptions};
 use fastvae::resources;
 use fastvae::train::{EpochRecord, Outcome, Training};
+use fastvae_server::Options;
 use serde_json::{Map, Value, json};
 
 use crate::commands::recommend::scored_json;
+use crate::commands::serve;
 use crate::display::{seconds, thousands};
+use crate::failure;
 use crate::fit::fit;
 use crate::interrupt;
 use crate::output::{check_writable, print, print_json};
@@ -30,6 +34,7 @@ const SHOWN: usize = 8;
 #[command(after_help = "\
 Examples:
   fastvae demo
+  fastvae demo --serve                             then open http://127.0.0.1:8080
   fastvae demo -o demo.fastvae                     then: fastvae similar demo.fastvae 42
   fastvae demo --users 50000 --items 20000 --interactions 2000000")]
 pub struct Demo {
@@ -64,6 +69,14 @@ pub struct Demo {
     /// Keep the model, with its users
     #[arg(short, long, value_name = "MODEL")]
     output: Option<PathBuf>,
+
+    /// Serve the model afterwards, with a page to try it on
+    #[arg(long, conflicts_with = "json")]
+    serve: bool,
+
+    /// Port to serve on; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = 8080, requires = "serve")]
+    port: u16,
 
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -110,7 +123,13 @@ impl Demo {
         })?;
         let records = training.records().to_vec();
         let mut model = training.into_model()?;
-        model.description_mut().evaluation = Some(scores.model.clone());
+        let description = model.description_mut();
+        description.evaluation = Some(scores.model.clone());
+        description.statistics = Some(serde_json::to_value(Statistics::of(&parts.train))?);
+        if model.index().is_some() {
+            let search = Search::calibrate(&model, Some(&parts.train), &SearchOptions::default())?;
+            model.description_mut().search = Some(search.calibration());
+        }
         let model = model.with_titles(generator.titles())?.with_users(Arc::new(parts.train.clone()))?;
         if let Some(path) = &self.output {
             model.save(path)?;
@@ -121,7 +140,30 @@ impl Demo {
         } else {
             self.print_text(&generator, &model, &records, &scores, &parts.train, &examples)?;
         }
+        if self.serve {
+            self.serve(&model)?;
+        }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Serves the model from its file, or from one that goes with the service.
+    fn serve(&self, model: &Model) -> Result<()> {
+        let at = SocketAddr::from(([127, 0, 0, 1], self.port));
+        match &self.output {
+            Some(path) => serve::serve(path, Options::default(), at, false),
+            None => {
+                let directory = std::env::temp_dir().join(format!("fastvae-demo-{}", std::process::id()));
+                std::fs::create_dir_all(&directory).map_err(|source| failure::io(&directory, source))?;
+                let path = directory.join("demo.fastvae");
+                let served = model
+                    .save(&path)
+                    .map_err(Into::into)
+                    .and_then(|()| serve::serve(&path, Options::default(), at, false));
+                // Whether or not the service ran, its file has had its use.
+                let _ = std::fs::remove_dir_all(&directory);
+                served
+            }
+        }
     }
 
     /// The default settings at a size that suits a small catalogue.

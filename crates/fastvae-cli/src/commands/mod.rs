@@ -9,6 +9,7 @@ mod inspect;
 mod plan;
 mod prepare;
 mod recommend;
+mod serve;
 mod similar;
 mod train;
 
@@ -32,6 +33,7 @@ Try first:
   fastvae inspect ratings.csv                  what a file of interactions holds
   fastvae train ratings.csv -o m.fastvae       train and evaluate, good defaults
   fastvae recommend m.fastvae --history 17,42  what to show who liked these
+  fastvae serve m.fastvae                      the same over HTTP, with a page to try it on
 
 `fastvae COMMAND --help` explains each command, with examples."
 )]
@@ -59,6 +61,7 @@ enum Command {
     Compare(Box<compare::Compare>),
     Recommend(Box<recommend::Recommend>),
     Similar(similar::Similar),
+    Serve(serve::Serve),
     Plan(plan::Plan),
     Completions(completions::Completions),
 }
@@ -85,6 +88,7 @@ impl Cli {
             Command::Compare(compare) => compare.run(),
             Command::Recommend(recommend) => recommend.run().map(done),
             Command::Similar(similar) => similar.run().map(done),
+            Command::Serve(serve) => serve.run().map(done),
             Command::Plan(plan) => plan.run().map(done),
             Command::Completions(completions) => completions.run().map(done),
         }

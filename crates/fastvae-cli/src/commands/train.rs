@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use fastvae::Config;
 use fastvae::data::{Cache, Column, Interactions, Split, Statistics, TitleOptions, Titles, read, read_pair};
+use fastvae::recommend::{Search, SearchOptions};
 use fastvae::train::{Outcome, Training};
 
 use crate::data_flags::{CoreFlag, DataFlags};
@@ -160,6 +161,10 @@ impl Train {
             let description = model.description_mut();
             description.statistics = Some(serde_json::to_value(&statistics)?);
             description.evaluation = report.scores.as_ref().map(|scores| scores.model.clone());
+            if model.index().is_some() {
+                let search = Search::calibrate(&model, Some(&whole), &SearchOptions::default())?;
+                model.description_mut().search = Some(search.calibration());
+            }
             if let Some(titles) = titles {
                 model = model.with_titles(titles)?;
             }

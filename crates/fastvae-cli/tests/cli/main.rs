@@ -7,6 +7,7 @@ mod commands;
 mod messages;
 mod real_data;
 mod resume;
+mod serve;
 
 use std::path::PathBuf;
 

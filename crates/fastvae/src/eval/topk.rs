@@ -75,6 +75,26 @@ impl TopK {
         self.push(item, tail, survivors);
     }
 
+    /// Offers `scores[i]` of `items[i]`, in any order, where `allowed` says so; it is asked only about scores that
+    /// would be kept. A stream is offered either this way or by [`TopK::offer`].
+    pub fn offer_any(&mut self, items: &[ItemId], scores: &[f32], mut allowed: impl FnMut(ItemId) -> bool) {
+        for (&item, &score) in items.iter().zip(scores) {
+            // Not `>`: with items in any order a smaller one may come later with the same score.
+            let may_be_kept = score >= self.threshold && score > f32::NEG_INFINITY && self.k > 0;
+            if may_be_kept && allowed(item) {
+                self.keys.push(key(item, score));
+                if self.keys.len() >= self.full {
+                    self.cut_back();
+                }
+            }
+        }
+    }
+
+    /// Whether k scores have been kept.
+    pub fn is_full(&self) -> bool {
+        self.keys.len() >= self.k
+    }
+
     /// Keeps `scores[i]` of `first + i` for each bit `i` of `survivors`.
     #[inline(always)]
     fn push(&mut self, first: ItemId, scores: &[f32], mut survivors: u64) {
@@ -168,6 +188,28 @@ mod tests {
             tile in 1usize..600,
         ) {
             prop_assert_eq!(selected(k, &scores, tile), naive(k, &scores));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn selection_in_any_order_equals_a_full_sort(
+            scores in prop::collection::vec((-20i32..20).prop_map(|v| v as f32 * 0.5), 0..2000),
+            k in 0usize..300,
+            seed: u64,
+        ) {
+            let mut items: Vec<ItemId> = (0..scores.len() as ItemId).collect();
+            crate::math::Stream::new(seed, crate::math::Purpose::Shuffle, 0, 0).shuffle(&mut items);
+            let shuffled: Vec<f32> = items.iter().map(|&item| scores[item as usize]).collect();
+            let masked: Vec<f32> = (0..).zip(&scores).map(|(i, &s)| if i % 3 == 0 { f32::NEG_INFINITY } else { s }).collect();
+            let mut top = TopK::default();
+            top.reset(k);
+            for (items, scores) in items.chunks(97).zip(shuffled.chunks(97)) {
+                top.offer_any(items, scores, |item| item % 3 != 0);
+            }
+            let mut out = Vec::new();
+            top.drain_into(&mut out);
+            prop_assert_eq!(out, naive(k, &masked));
         }
     }
 

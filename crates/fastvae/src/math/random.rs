@@ -32,6 +32,8 @@ pub enum Purpose {
     Generate = 9,
     /// Samples of users for diagnostics.
     Diagnostics = 10,
+    /// Lists drawn at a temperature.
+    Recommend = 11,
 }
 
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];

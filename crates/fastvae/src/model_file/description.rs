@@ -22,6 +22,24 @@ pub struct Description {
     /// One record for each epoch, as the training loop wrote it.
     #[serde(default)]
     pub epochs: Vec<Value>,
+    /// How many cells of the index an approximate search visits, where that was measured.
+    #[serde(default)]
+    pub search: Option<Calibration>,
+}
+
+/// How many cells a search visits, and what that was measured to give.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// The recall that was asked for.
+    pub target: f64,
+    /// The k of the recall.
+    pub k: usize,
+    /// Cells to visit.
+    pub cells: usize,
+    /// Recall measured on queries that the number of cells was not chosen on.
+    pub recall: f64,
+    /// Share of the catalogue that was scored, on average over those queries.
+    pub scored_share: f64,
 }
 
 impl Description {
@@ -33,6 +51,7 @@ impl Description {
             statistics: None,
             evaluation: None,
             epochs: Vec::new(),
+            search: None,
         }
     }
 }

@@ -71,6 +71,7 @@ impl Model {
             item_counts,
             description,
             inverse_norms: OnceLock::new(),
+            log_counts: OnceLock::new(),
         })
     }
 }

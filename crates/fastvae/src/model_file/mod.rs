@@ -24,7 +24,7 @@ mod model;
 pub(crate) mod save;
 pub mod tensors;
 
-pub use description::Description;
+pub use description::{Calibration, Description};
 pub use model::Model;
 
 /// The version of the layout that this library writes, and the newest that it reads.

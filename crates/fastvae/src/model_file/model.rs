@@ -23,6 +23,8 @@ pub struct Model {
     pub(super) description: Description,
     /// 1 / |q_i| of every item vector, from the first time it is asked for.
     pub(super) inverse_norms: OnceLock<Vec<f32>>,
+    /// ln(1 + count) of every item, from the first time it is asked for.
+    pub(crate) log_counts: OnceLock<Vec<f32>>,
 }
 
 /// Where the parameters are.
@@ -70,6 +72,7 @@ impl Model {
             users: None,
             description,
             inverse_norms: OnceLock::new(),
+            log_counts: OnceLock::new(),
         })
     }
 

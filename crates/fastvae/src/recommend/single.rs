@@ -93,7 +93,7 @@ pub(super) fn recommend<S: Scorer + ?Sized>(scorer: &S, request: &Request<'_>) -
 }
 
 /// The history ascending, each item once, with its weights.
-fn clean_history(n_items: usize, history: History<'_>) -> Result<(Vec<ItemId>, Option<Vec<f32>>)> {
+pub(super) fn clean_history(n_items: usize, history: History<'_>) -> Result<(Vec<ItemId>, Option<Vec<f32>>)> {
     let Some(weights) = history.weights else { return Ok((ascending(n_items, history.items)?, None)) };
     if weights.len() != history.items.len() || weights.iter().any(|weight| !weight.is_finite()) {
         return Err(Error::data(
@@ -111,8 +111,8 @@ fn clean_history(n_items: usize, history: History<'_>) -> Result<(Vec<ItemId>, O
 }
 
 /// The logits of the items from `first` on.
-fn logits(items: ItemTable<'_>, query: &[f32], first: usize, scores: &mut [f32]) {
-    simd::row_dots(items.vectors.rows_from(first, scores.len()), query, scores);
+pub(super) fn logits(items: ItemTable<'_>, query: &[f32], first: usize, scores: &mut [f32]) {
+    simd::block_dots(items.vectors.rows_from(first, scores.len()), query, scores);
     if let Some(bias) = items.bias {
         simd::axpy(1.0, &bias[first..first + scores.len()], scores);
     }
@@ -150,7 +150,7 @@ pub(crate) fn best(
 }
 
 /// The `n` best of the ascending `allowed`, by `score`.
-fn best_of(n: usize, allowed: &[ItemId], score: impl Fn(usize) -> f32 + Sync) -> Vec<Scored> {
+pub(super) fn best_of(n: usize, allowed: &[ItemId], score: impl Fn(usize) -> f32 + Sync) -> Vec<Scored> {
     let scored = |&item: &ItemId| {
         // As in `TopK`: zeros are alike, and what is not a number is never ranked.
         let scored = Scored { item, score: score(item as usize) + 0.0 };

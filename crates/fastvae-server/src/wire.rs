@@ -1,0 +1,373 @@
+//! What requests and answers look like. The schema of `/openapi.json` is made from these types.
+
+#![allow(unused_qualifications, reason = "utoipa's derive qualifies what is in scope")]
+
+use fastvae::recommend::Method;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use utoipa::openapi::schema::{OneOfBuilder, Schema, Type};
+use utoipa::openapi::{ObjectBuilder, RefOr};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
+
+use crate::limits::Limits;
+
+/// An outside identifier: a string, or an integer that stands for its decimal digits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Id(pub String);
+
+impl AsRef<str> for Id {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = Id;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an identifier: a string or an integer")
+            }
+
+            fn visit_str<E: de::Error>(self, id: &str) -> Result<Id, E> {
+                Ok(Id(id.to_string()))
+            }
+
+            fn visit_i64<E: de::Error>(self, id: i64) -> Result<Id, E> {
+                Ok(Id(id.to_string()))
+            }
+
+            fn visit_u64<E: de::Error>(self, id: u64) -> Result<Id, E> {
+                Ok(Id(id.to_string()))
+            }
+
+            fn visit_f64<E: de::Error>(self, id: f64) -> Result<Id, E> {
+                // JSON has one kind of number: 3.0 is 3, as far as floats count in ones.
+                let whole = id.fract() == 0.0 && id.abs() < (1u64 << 53) as f64;
+                if whole {
+                    Ok(Id((id as i64).to_string()))
+                } else {
+                    Err(E::invalid_value(de::Unexpected::Float(id), &self))
+                }
+            }
+        }
+        from.deserialize_any(Either)
+    }
+}
+
+impl Serialize for Id {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
+    }
+}
+
+impl PartialSchema for Id {
+    fn schema() -> RefOr<Schema> {
+        let integer = ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .minimum(Some(i64::MIN as f64))
+            .maximum(Some(9_007_199_254_740_991_f64));
+        OneOfBuilder::new()
+            .item(ObjectBuilder::new().schema_type(Type::String))
+            .item(integer)
+            .description(Some("An outside identifier: a string, or an integer that stands for its digits."))
+            .into()
+    }
+}
+
+impl ToSchema for Id {}
+
+/// Reads a type from an object alone. Serde would take an array as well, with fields by their places.
+macro_rules! from_object {
+    ($($name:ident),*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Object;
+                impl<'de> Visitor<'de> for Object {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("an object")
+                    }
+
+                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<$name, A::Error> {
+                        // The derived function, which `remote` keeps from being the trait's.
+                        $name::deserialize(MapAccessDeserializer::new(map))
+                    }
+                }
+                from.deserialize_map(Object)
+            }
+        }
+    )*};
+}
+
+from_object!(RecommendRequest, BatchRequest);
+
+/// What to recommend, and to whom.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
+pub struct RecommendRequest {
+    /// What the user did: items in any order. Unknown ones are reported in the answer and do no harm.
+    #[schema(max_items = 1000)]
+    pub history: Vec<Id>,
+    /// A user of the training data, where the model was trained with `--store-users`; `history` is added to theirs.
+    pub user: Option<Id>,
+    /// How many items to recommend.
+    #[schema(minimum = 0, maximum = 1000, default = 10)]
+    pub n: usize,
+    /// Items that must not be recommended.
+    #[schema(max_items = 10000)]
+    pub exclude: Vec<Id>,
+    /// The only items that may be recommended, where given.
+    #[schema(max_items = 10000)]
+    pub only: Option<Vec<Id>>,
+    /// Whether items of the history are left out.
+    #[schema(default = true)]
+    pub exclude_seen: bool,
+    /// Whether each recommendation comes with the items of the history that speak for it, by leaving each one out.
+    pub explain: bool,
+    /// Subtracted from a score for each unit of ln(1 + popularity).
+    #[schema(minimum = 0, maximum = 2)]
+    pub popularity_penalty: f32,
+    /// From 0, the best scores, to 1, items as unlike each other as possible.
+    #[schema(minimum = 0, maximum = 1)]
+    pub diversity: f32,
+    /// Above 0 the list is drawn from the softmax of score / temperature.
+    #[schema(minimum = 0, maximum = 10)]
+    pub temperature: f32,
+    /// Seed of that draw: the same seed gives the same list.
+    #[schema(minimum = 0, maximum = 9007199254740991_i64)]
+    pub seed: u64,
+    /// Whether the list may come from the index, faster and nearly the same, instead of from every item.
+    pub approximate: bool,
+}
+
+impl Default for RecommendRequest {
+    fn default() -> Self {
+        Self {
+            history: Vec::new(),
+            user: None,
+            n: 10,
+            exclude: Vec::new(),
+            only: None,
+            exclude_seen: true,
+            explain: false,
+            popularity_penalty: 0.0,
+            diversity: 0.0,
+            temperature: 0.0,
+            seed: 0,
+            approximate: false,
+        }
+    }
+}
+
+/// An item of the history and its part in a recommendation.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Because {
+    /// The item.
+    pub item: String,
+    /// Its title, where it has one.
+    pub title: Option<String>,
+    /// Its share of all that speaks for the recommendation, from 0 to 1.
+    pub share: f32,
+}
+
+/// A recommended item.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Recommendation {
+    /// The item.
+    pub item: String,
+    /// Its title, where it has one.
+    pub title: Option<String>,
+    /// Its logit, less the popularity penalty.
+    pub score: f32,
+    /// The strongest reasons, where `explain` was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub because: Option<Vec<Because>>,
+}
+
+/// How a list was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Found {
+    /// Every allowed item was scored.
+    Exact,
+    /// The most promising cells of the index were.
+    Approximate,
+}
+
+impl From<Method> for Found {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Exact => Self::Exact,
+            Method::Approximate => Self::Approximate,
+        }
+    }
+}
+
+/// A list of recommendations.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RecommendResponse {
+    /// The items, best first (as drawn or picked, with a temperature or diversity): as many as asked for, or all
+    /// that are allowed.
+    pub recommendations: Vec<Recommendation>,
+    /// Identifiers in the request that the model does not know.
+    pub unknown: Vec<String>,
+    /// How the list was found.
+    pub method: Found,
+    /// The model that made it.
+    pub model: String,
+}
+
+/// Several requests at once.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+pub struct BatchRequest {
+    /// The requests.
+    #[schema(max_items = 100)]
+    pub requests: Vec<RecommendRequest>,
+}
+
+/// The answers to several requests, in their order.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BatchResponse {
+    /// The answers.
+    pub results: Vec<RecommendResponse>,
+}
+
+/// An item of the catalogue.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ItemBody {
+    /// The item.
+    pub item: String,
+    /// Its title, where it has one.
+    pub title: Option<String>,
+    /// Users who touched it in the training data.
+    pub count: u32,
+}
+
+/// Items found by a query.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ItemsResponse {
+    /// The items, best match first.
+    pub items: Vec<ItemBody>,
+}
+
+/// An item like another.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SimilarItem {
+    /// The item.
+    pub item: String,
+    /// Its title, where it has one.
+    pub title: Option<String>,
+    /// The cosine of the two items' vectors.
+    pub score: f32,
+}
+
+/// Items like an item.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SimilarResponse {
+    /// The item that was asked for.
+    pub item: String,
+    /// Its title, where it has one.
+    pub title: Option<String>,
+    /// The items most like it, nearest first.
+    pub similar: Vec<SimilarItem>,
+    /// The model that says so.
+    pub model: String,
+}
+
+/// How many.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Many {
+    /// How many items to give.
+    #[serde(default = "ten")]
+    #[param(minimum = 0, maximum = 1000, default = 10)]
+    pub n: usize,
+}
+
+/// What to look for.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Find {
+    /// Words of a title, or the start of an identifier; the most popular items where empty.
+    #[serde(default)]
+    #[param(max_length = 200)]
+    pub query: String,
+    /// How many items to give.
+    #[serde(default = "ten")]
+    #[param(minimum = 0, maximum = 1000, default = 10)]
+    pub n: usize,
+}
+
+fn ten() -> usize {
+    10
+}
+
+/// What is served.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ModelResponse {
+    /// The name of this version of the model.
+    pub model: String,
+    /// Seconds since 1970 at which it was loaded.
+    pub loaded_at: u64,
+    /// Models that this service has loaded, this one included.
+    pub generation: u64,
+    /// Items of the catalogue.
+    pub n_items: usize,
+    /// Users who can be asked for by id.
+    pub stored_users: usize,
+    /// Whether items have titles.
+    pub titles: bool,
+    /// Width of the hidden layer.
+    pub hidden: usize,
+    /// Length of the item vectors.
+    pub latent: usize,
+    /// Learned values.
+    pub n_parameters: usize,
+    /// Version of the model file's layout that this service reads up to.
+    pub format: u32,
+    /// Version of the library that trained the model.
+    pub library_version: String,
+    /// How the approximate search was calibrated: target, k, cells, recall, scored_share.
+    #[schema(value_type = Option<Object>)]
+    pub search: Option<Value>,
+    /// The training data: users, items, interactions and their spread.
+    #[schema(value_type = Option<Object>)]
+    pub statistics: Option<Value>,
+    /// Metrics on held-out interactions.
+    #[schema(value_type = Option<Object>)]
+    pub evaluation: Option<Value>,
+    /// One record for each epoch of the training.
+    #[schema(value_type = Vec<Object>)]
+    pub epochs: Vec<Value>,
+    /// The settings of the training.
+    #[schema(value_type = Object)]
+    pub config: Value,
+    /// Bounds on requests.
+    pub limits: Limits,
+}
+
+/// What a reload did.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ReloadResponse {
+    /// The name of the model that is served now.
+    pub model: String,
+    /// Models that this service has loaded, this one included.
+    pub generation: u64,
+}
+
+/// That the service lives.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Health {
+    /// `ok`.
+    pub status: &'static str,
+}
