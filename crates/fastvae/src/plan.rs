@@ -7,12 +7,15 @@ use serde::Serialize;
 
 use crate::config::{Config, ModelKind, ProposalKind};
 use crate::math::matrix::LANES;
+use crate::proposal::Partitions;
 use crate::resources;
 
 /// Bytes of one number.
 const FLOAT: u64 = 4;
 /// A gradient entry: item, source row, weight.
 const ENTRY: u64 = 12;
+/// A draw: place and logit.
+const DRAW: u64 = 8;
 /// Share by which buffers that grow by doubling exceed what is in them, on average.
 const GROWTH: f64 = 1.5;
 /// Integer identifiers that ascend, as most files have them; strings take a few times this.
@@ -207,11 +210,21 @@ fn batch_bytes(config: &Config, n_users: usize, n_items: usize, n_interactions: 
         ModelKind::FastVae => config.negatives as f64,
         ModelKind::MultVae => 0.0,
     };
-    let entries = batch * (history * (1.0 - f64::from(config.dropout)) + samples * (history + negatives));
-    // One bit for each item and block of 32 users; and the sorted copies of one bucket for each thread.
-    let marks = (config.batch.div_ceil(32) * n_items.div_ceil(8)) as f64;
-    let sorted = entries / 64.0 * 2.0 * threads(config) as f64;
-    (FLOAT as f64 * matrices + ENTRY as f64 * GROWTH * (entries + sorted) + marks) as u64
+    let entries = batch * (history * (1.0 - f64::from(config.dropout)) + samples * history);
+    let draws = batch * samples * negatives;
+    // What one thread groups at a time: a partition of the draws.
+    let grouped = draws / Partitions::wanted(config, n_items) as f64 * threads(config) as f64;
+    let places = if reorders(config, n_items) { n_items as f64 * stride(config.latent) as f64 } else { 0.0 };
+    (FLOAT as f64 * (matrices + places)
+        + ENTRY as f64 * GROWTH * entries
+        + DRAW as f64 * GROWTH * (draws + grouped)) as u64
+}
+
+/// Whether a step puts the item tables into the order of the cells, which takes a spare table.
+fn reorders(config: &Config, n_items: usize) -> bool {
+    let midx = matches!(config.proposal, ProposalKind::MidxPopularity | ProposalKind::MidxUniform);
+    let draws = config.batch * config.latent_samples * config.negatives;
+    config.model == ModelKind::FastVae && midx && draws >= n_items
 }
 
 fn batch_formula(config: &Config) -> String {
@@ -224,8 +237,8 @@ fn proposal_bytes(config: &Config, n_items: usize) -> u64 {
     if config.model == ModelKind::MultVae {
         return 0;
     }
-    // Codes, the items of each cell and the cell of each item; the scatter of one refresh.
-    let index = items * (config.codebooks as u64 + 4 + 4 + 4);
+    // Codes, the items of each cell, the cell of each item and its place; the scatter of one refresh.
+    let index = items * (config.codebooks as u64 + 4 + 4 + 4 + 4 + 4);
     match config.proposal {
         ProposalKind::Uniform | ProposalKind::Dns | ProposalKind::Softmax => 0,
         ProposalKind::Popularity => items * (8 + 4),

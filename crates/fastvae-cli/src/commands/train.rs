@@ -91,6 +91,10 @@ pub struct Train {
     #[arg(long, value_name = "FILE.jsonl")]
     log: Option<PathBuf>,
 
+    /// Show where the time of an epoch goes, phase by phase, in thread time
+    #[arg(long)]
+    profile: bool,
+
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
@@ -156,6 +160,7 @@ impl Train {
             report.scores = Some(scores);
         }
         report.note_training(&training);
+        report.with_profile = self.profile;
         if let (Some(path), Some(checkpoints)) = (&self.output, &checkpoints) {
             let mut model = training.into_model()?;
             let description = model.description_mut();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use fastvae::Config;
+use fastvae::backend::{Phase, PhaseTimes};
 use fastvae::config::{ModelKind, ProposalKind};
 use fastvae::data::Interactions;
 use fastvae::loss::KlWeight;
@@ -31,6 +32,9 @@ pub struct Report {
     best: Option<BestEpoch>,
     threads: usize,
     kl_weight: Option<KlWeight>,
+    phases: PhaseTimes,
+    /// Whether the table of phases is shown.
+    pub with_profile: bool,
     peak_memory: Option<u64>,
 }
 
@@ -56,6 +60,8 @@ impl Report {
             best: None,
             threads: 0,
             kl_weight: None,
+            phases: PhaseTimes::default(),
+            with_profile: false,
             peak_memory: None,
         }
     }
@@ -66,6 +72,7 @@ impl Report {
         self.best = training.best();
         self.threads = training.pool().current_num_threads();
         self.kl_weight = Some(training.backend().kl_weight());
+        self.phases = training.backend().phase_times();
     }
 
     /// Looks up the most memory that was held.
@@ -109,6 +116,7 @@ impl Report {
                 Some(KlWeight::PerInteraction(gamma)) => json!({ "gamma": gamma }),
                 None => Value::Null,
             },
+            "phases": self.phase_rows().into_iter().map(|(name, time)| (name.to_string(), json!(time))).collect::<Map<_, _>>(),
             "config": self.config,
             "model_path": self.model_path,
             "version": env!("CARGO_PKG_VERSION"),
@@ -119,6 +127,30 @@ impl Report {
             object.extend(entries);
         }
         object.into()
+    }
+
+    /// Thread seconds of each phase per epoch of this process, in the order of a step, and of the index.
+    fn phase_rows(&self) -> Vec<(&'static str, f64)> {
+        let epochs = self.records.len().max(1) as f64;
+        let mut rows: Vec<_> =
+            Phase::ALL.map(|phase| (phase.name(), self.phases.seconds(phase) / epochs)).to_vec();
+        rows.push(("index refresh", self.mean(|r| r.index_seconds)));
+        rows
+    }
+
+    fn profile(&self) -> String {
+        let rows = self.phase_rows();
+        let total: f64 = rows.iter().map(|(_, time)| time).sum();
+        let mut table = display::table(["phase", "ms an epoch", "share"]);
+        for (name, time) in &rows {
+            table.add_row([
+                (*name).to_string(),
+                format!("{:.1}", time * 1e3),
+                format!("{:.0}%", 100.0 * time / total.max(1e-12)),
+            ]);
+        }
+        table.add_row(["all".to_string(), format!("{:.1}", total * 1e3), String::new()]);
+        display::text(table, [1, 2])
     }
 
     /// A summary and the table of scores.
@@ -169,6 +201,10 @@ impl Report {
             summary.add_row(["saved", &path.display().to_string()]);
         }
         let mut text = display::text(summary, []);
+        if self.with_profile {
+            text.push('\n');
+            text.push_str(&self.profile());
+        }
         if let Some(scores) = &self.scores {
             text.push('\n');
             text.push_str(&scores.table());
