@@ -70,6 +70,9 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Words that [`Stream::fill`] makes at once; a shorter rest is made four by four.
+    pub const RUN: usize = 64;
+
     /// The stream of (`seed`, `purpose`, `epoch`, `entity`); `entity` is a user, an item, a row.
     pub fn new(seed: u64, purpose: Purpose, epoch: u32, entity: u32) -> Self {
         Self::with_part(seed, purpose, 0, epoch, entity)
@@ -102,7 +105,7 @@ impl Stream {
     fn fill_in(&self, start_block: u32, words: &mut [u32]) {
         // Blocks are independent, so this loop vectorises across `WIDE` of them. Words lie in 64-bit lanes, where
         // a multiplication of their lower halves is one instruction; what stands in the upper halves is ignored.
-        const WIDE: usize = 16;
+        const WIDE: usize = Stream::RUN / 4;
         const LOW: u64 = 0xffff_ffff;
         let mut chunks = words.chunks_exact_mut(4 * WIDE);
         let mut block = start_block;

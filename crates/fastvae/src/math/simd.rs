@@ -305,15 +305,17 @@ pub fn fill_normals(stream: &Stream, out: &mut [f32]) {
         low.store_slice(&mut out[..LANES]);
         high.store_slice(&mut out[LANES..2 * LANES]);
     }
-    let mut words = [0; 2 * LANES];
-    for (block, out) in out.chunks_mut(2 * LANES).enumerate() {
-        stream.fill((block * 2 * LANES / 4) as u32, &mut words);
-        if out.len() == 2 * LANES {
-            dispatch!(level(), simd => body(simd, &words, out));
-        } else {
-            let mut padded = [0.0; 2 * LANES];
-            dispatch!(level(), simd => body(simd, &words, &mut padded));
-            out.copy_from_slice(&padded[..out.len()]);
+    let mut words = [0; Stream::RUN];
+    for (run, out) in out.chunks_mut(Stream::RUN).enumerate() {
+        stream.fill((run * Stream::RUN / 4) as u32, &mut words);
+        for (words, out) in words.chunks_exact(2 * LANES).zip(out.chunks_mut(2 * LANES)) {
+            if out.len() == 2 * LANES {
+                dispatch!(level(), simd => body(simd, words, out));
+            } else {
+                let mut padded = [0.0; 2 * LANES];
+                dispatch!(level(), simd => body(simd, words, &mut padded));
+                out.copy_from_slice(&padded[..out.len()]);
+            }
         }
     }
 }

@@ -170,7 +170,8 @@ impl Proposal for Midx {
         // Each partition has its own words of the query's stream.
         let start = CHOICES + ((partition as u32) << 20);
         let two = built.members.as_ref().is_some_and(|members| !members.one_word());
-        words.resize(places.len() << u32::from(two), 0);
+        // Whole runs of the generator: what is left over costs less than a tail made word by word.
+        words.resize((places.len() << u32::from(two)).next_multiple_of(Stream::RUN), 0);
         stream.fill(start, words);
         match &built.members {
             None => {

@@ -40,7 +40,7 @@ pub(super) fn sorted_targets(
             *target *= factor;
         }
     }
-    let padded = (n + 1).next_multiple_of(LANES);
+    let padded = (n + 1).next_multiple_of(Stream::RUN);
     words.resize(padded, 0);
     targets.resize(padded, 0.0);
     stream.fill(0, words);

@@ -13,6 +13,8 @@ use crate::recommend::filter::{ascending, union};
 
 /// Items that one thread scores at a time; fixed, so that the list does not depend on the threads.
 const PART: usize = 1 << 15;
+/// Items scored before their scores are looked at: few enough for these to stay in the first-level cache.
+const CHUNK: usize = 1 << 10;
 
 /// What is asked of [`Model::recommend`].
 #[derive(Debug, Clone, Copy)]
@@ -127,17 +129,20 @@ pub(crate) fn best(
 ) -> Vec<Scored> {
     let n = n.min(n_items);
     let best_of_part = |part: usize| {
-        let first = part * PART;
-        let end = n_items.min(first + PART);
-        let mut scores = vec![0.0; end - first];
-        score(first, &mut scores);
-        let from = excluded.partition_point(|&item| (item as usize) < first);
-        for &item in excluded[from..].iter().take_while(|&&item| (item as usize) < end) {
-            scores[item as usize - first] = f32::NEG_INFINITY;
-        }
+        let end = n_items.min((part + 1) * PART);
         let mut top = TopK::default();
         top.reset(n);
-        top.offer(first as ItemId, &scores);
+        let mut scores = [0.0; CHUNK];
+        for first in (part * PART..end).step_by(CHUNK) {
+            let scores = &mut scores[..CHUNK.min(end - first)];
+            score(first, scores);
+            let from = excluded.partition_point(|&item| (item as usize) < first);
+            let after = first + scores.len();
+            for &item in excluded[from..].iter().take_while(|&&item| (item as usize) < after) {
+                scores[item as usize - first] = f32::NEG_INFINITY;
+            }
+            top.offer(first as ItemId, scores);
+        }
         let mut best = Vec::new();
         top.drain_into(&mut best);
         best
