@@ -22,9 +22,10 @@ const GROWTH: f64 = 1.5;
 const ID: u64 = 8;
 /// The program itself: code, thread stacks, the allocator's slack.
 const PROGRAM: u64 = 16_000_000;
-/// Bytes for each row of a file while it is read: pairs as they come, sorted copies, a filtered copy (14 to 25
-/// measured).
-const READING: u64 = 24;
+/// Bytes for each row of a file while it is read: pairs as they come and sorted copies (14 to 20 measured).
+const READING: u64 = 18;
+/// Copies of the dense layer that its products pack and keep for each thread (9 to 12 measured).
+const PACKED: u64 = 11;
 /// Rounds of the clustering that a refresh runs, about.
 const REFRESH_ROUNDS: f64 = 3.0;
 
@@ -96,6 +97,16 @@ impl MemoryPlan {
             "dense layers with moments",
             3 * dense,
             format!("3 x ({} + 1) x {} x 4", config.hidden, 2 * config.latent),
+        );
+        let packed = threads(config) as u64 * config.hidden as u64 * stride(2 * config.latent) * FLOAT;
+        add(
+            "dense products",
+            PACKED * packed,
+            format!(
+                "about {PACKED} packed copies of {} x {} for each thread",
+                config.hidden,
+                2 * config.latent
+            ),
         );
         if validates {
             add(
