@@ -10,6 +10,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import matplotlib.ticker
 
 # Okabe and Ito's colours, which stay apart for every kind of colour vision.
 OURS, FULL, PEER = "#0072B2", "#56B4E9", "#E69F00"

@@ -255,7 +255,7 @@ impl UserBlock {
         let partitions = item_rows.partitions;
         let share = 1.0 / samples as f32;
         self.targets.clear(partitions.len());
-        for (at, negatives) in self.negatives.queries.iter_mut().enumerate() {
+        for (at, negatives) in self.negatives.queries_mut().iter_mut().enumerate() {
             let history = shared.train.row(rows.users[at / samples] as usize);
             let positives = Positives {
                 items: &negatives.positive_rows,

@@ -79,7 +79,7 @@ impl Entries for PartEntries<'_> {
             let positives = block.targets.bucket(self.partition).iter();
             positives.for_each(|entry| visit(Entry { item: entry.item - self.start, ..*entry }));
             let part = &block.negatives.parts[self.partition];
-            for (q, query) in block.negatives.queries.iter().enumerate() {
+            for (q, query) in block.negatives.queries().iter().enumerate() {
                 let range = part.range(q);
                 let places = part.places[range.clone()].chunks(CHUNK);
                 for (places, logits) in places.zip(part.logits[range].chunks(CHUNK)) {

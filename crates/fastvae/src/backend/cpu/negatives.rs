@@ -37,13 +37,15 @@ impl ItemRows<'_> {
 /// The negatives of a block of users.
 #[derive(Debug, Default)]
 pub(super) struct BlockNegatives {
-    pub queries: Vec<QueryNegatives>,
+    /// Those of this batch first, then some left over from larger ones, whose memory is reused.
+    queries: Vec<QueryNegatives>,
+    n_queries: usize,
     /// By partition.
     pub parts: Vec<PartDraws>,
 }
 
 /// What is kept of one query.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct QueryNegatives {
     pub sum: NegativeSum,
     pub gradient: NegativeGradient,
@@ -52,7 +54,7 @@ pub(super) struct QueryNegatives {
     /// Their `ln Q`, for the sampled estimator.
     pub correction: Vec<f32>,
     /// Where the draws come from.
-    stream: Stream,
+    stream: Option<Stream>,
     /// The places of the positives, ascending, for the stratified estimator.
     excluded: Vec<u32>,
 }
@@ -76,23 +78,10 @@ impl PartDraws {
     }
 }
 
-impl QueryNegatives {
-    fn new(stream: Stream) -> Self {
-        Self {
-            sum: NegativeSum::default(),
-            gradient: NegativeGradient::default(),
-            positive_rows: Vec::new(),
-            correction: Vec::new(),
-            stream,
-            excluded: Vec::new(),
-        }
-    }
-}
-
 impl BlockNegatives {
     /// Forgets the last batch.
     pub fn begin(&mut self, n_partitions: usize) {
-        self.queries.clear();
+        self.n_queries = 0;
         self.parts.resize_with(n_partitions, PartDraws::default);
         for part in &mut self.parts {
             part.places.clear();
@@ -115,20 +104,38 @@ impl BlockNegatives {
             part.logits.extend_from_slice(&draws.correction[range]);
             part.ends.push(part.places.len() as u32);
         }
-        let mut query = QueryNegatives::new(stream);
+        if self.n_queries == self.queries.len() {
+            self.queries.push(QueryNegatives::default());
+        }
+        let query = &mut self.queries[self.n_queries];
+        self.n_queries += 1;
+        query.sum = NegativeSum::default();
+        query.stream = Some(stream);
+        query.excluded.clear();
+        query.positive_rows.clear();
         query.positive_rows.extend(history.iter().map(|&item| rows.of_item(item)));
-        self.queries.push(query);
-        self.queries.last_mut().expect("one was just added")
+        query
+    }
+
+    /// The queries of this batch.
+    pub fn queries(&self) -> &[QueryNegatives] {
+        &self.queries[..self.n_queries]
+    }
+
+    /// The queries of this batch.
+    pub fn queries_mut(&mut self) -> &mut [QueryNegatives] {
+        &mut self.queries[..self.n_queries]
     }
 
     /// Settles the draws of all queries in one partition; draws of positives are taken out.
     fn settle(&mut self, partition: usize, proposal: &dyn Proposal, buffers: &mut Buffers) {
         let places = proposal.partitions().range(partition);
         let part = &mut self.parts[partition];
-        for (q, query) in self.queries.iter().enumerate() {
+        for (q, query) in self.queries[..self.n_queries].iter().enumerate() {
             let range = part.range(q);
             let (drawn, correction) = (&mut part.places[range.clone()], &mut part.logits[range]);
-            proposal.settle(partition, &query.stream, drawn, correction, &mut buffers.words);
+            let stream = query.stream.as_ref().expect("a query that was pushed has a stream");
+            proposal.settle(partition, stream, drawn, correction, &mut buffers.words);
             let from = query.excluded.partition_point(|&place| place < places.start);
             let here = &query.excluded[from..];
             let here = &here[..here.partition_point(|&place| place < places.end)];
@@ -184,7 +191,7 @@ pub(super) fn sum_negatives(
                 &buffers.rows
             };
             let mut start = 0;
-            for (query, &end) in negatives.queries.iter_mut().zip(&part.ends) {
+            for (query, &end) in negatives.queries[..negatives.n_queries].iter_mut().zip(&part.ends) {
                 let (z, gradient) = rest.next().expect("a row for each query");
                 let end = end as usize;
                 query.sum.add(z, items, &drawn[start..], &mut part.logits[start..end], gradient);
