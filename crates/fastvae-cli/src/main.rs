@@ -13,6 +13,7 @@ mod fit;
 mod interrupt;
 mod logging;
 mod output;
+mod plot;
 mod progress;
 mod scores;
 mod settings;

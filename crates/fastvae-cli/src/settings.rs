@@ -171,7 +171,7 @@ impl SettingFlags {
             Preset::Default => kind.settings(),
             Preset::Paper => kind.paper_settings(),
         };
-        let valid = leaves(&to_table(&start)).into_iter().map(|(key, _)| key).collect();
+        let valid = leaves(&to_table(&start.complete())).into_iter().map(|(key, _)| key).collect();
         let mut layers = Layers::<fastvae::baseline::Settings>::new(&start, valid);
         if let Some(path) = &self.config {
             layers.lay(file, |key| format!("{}: `{key}` of {kind}", path.display()))?;
@@ -406,7 +406,7 @@ mod tests {
             |model: &str, values: &[&str]| SettingFlags { model: Some(model.to_string()), ..set(values) };
         let choice = flags("wrmf", &["factors=32", "alpha=5"]).resolve_baseline().unwrap().unwrap();
         let fastvae::baseline::Settings::Wrmf(wrmf) = &choice.settings else { panic!("{choice:?}") };
-        assert_eq!((wrmf.factors, wrmf.alpha), (32, 5.0));
+        assert_eq!((wrmf.factors, wrmf.alpha), (32, Some(5.0)));
         assert!(flags("fastvae", &[]).resolve_baseline().unwrap().is_none());
         assert!(set(&[]).resolve_baseline().unwrap().is_none());
         assert!(set(&["model=ease"]).resolve_baseline().unwrap().is_some());

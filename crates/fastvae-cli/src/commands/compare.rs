@@ -22,6 +22,8 @@ use crate::output::{print, print_json};
 use crate::scores::positive;
 use crate::settings::MODELS;
 
+pub use run::pairs_hash;
+
 use run::{Run, Task};
 use summary::Summary;
 
@@ -34,7 +36,7 @@ Examples:
   fastvae compare ratings.dat --min-rating 4 --k-core 5 --models all --json
 
 Each model's settings are chosen from a small grid on a part of the training data; the test part is seen once, at
-the end. Results stand in DIR: comparison.md, .csv, .json, .svg, and one file for each model and fold in DIR/runs.
+the end. Results stand in DIR: comparison.md, .csv, .json, .svg, .png, and one file for each model and fold in DIR/runs.
 Started again with the same DIR, it goes on where it stopped.")]
 pub struct Compare {
     /// File of interactions
@@ -157,7 +159,7 @@ impl Compare {
             thousands(data.n_interactions())
         );
         summary.write(&self.output, &title)?;
-        chart::write(&summary, &title, &self.output.join("comparison.svg"))?;
+        chart::write(&summary, &title, &self.output.join("comparison"))?;
         match self.json {
             true => print_json(&summary)?,
             false => print(&format!("{}\nresults in {}\n", summary.text(&title), self.output.display()))?,

@@ -6,6 +6,7 @@ mod demo;
 mod evaluate;
 mod generate;
 mod inspect;
+mod paper;
 mod plan;
 mod prepare;
 mod recommend;
@@ -59,6 +60,7 @@ enum Command {
     Train(Box<train::Train>),
     Evaluate(evaluate::Evaluate),
     Compare(Box<compare::Compare>),
+    Paper(paper::Paper),
     Recommend(Box<recommend::Recommend>),
     Similar(similar::Similar),
     Serve(serve::Serve),
@@ -86,6 +88,7 @@ impl Cli {
             Command::Train(train) => train.run(),
             Command::Evaluate(evaluate) => evaluate.run().map(done),
             Command::Compare(compare) => compare.run(),
+            Command::Paper(paper) => paper.run(),
             Command::Recommend(recommend) => recommend.run().map(done),
             Command::Similar(similar) => similar.run().map(done),
             Command::Serve(serve) => serve.run().map(done),

@@ -19,6 +19,8 @@ fn every_command_has_examples_that_name_it() {
         "prepare",
         "train",
         "evaluate",
+        "compare",
+        "paper",
         "recommend",
         "similar",
         "plan",

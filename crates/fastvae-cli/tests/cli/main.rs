@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod baselines;
 mod cache;
 mod commands;
 mod messages;

@@ -72,6 +72,7 @@ pub type Observer<'a> = dyn FnMut(Progress) -> Control + 'a;
 /// catalogue is too large for the method, [`Error::Interrupted`] if the observer asked to stop.
 pub fn fit(data: &Interactions, settings: &Settings, observer: &mut Observer<'_>) -> Result<Baseline> {
     settings.validate()?;
+    let settings = &settings.for_data(data);
     if data.n_interactions() == 0 || data.n_items() < 2 {
         return Err(Error::data(
             format!("{} interactions with {} items", data.n_interactions(), data.n_items()),

@@ -9,6 +9,7 @@ use crate::baseline::ease::EaseSettings;
 use crate::baseline::item_knn::ItemKnnSettings;
 use crate::baseline::pairwise::PairwiseSettings;
 use crate::baseline::wrmf::WrmfSettings;
+use crate::data::Interactions;
 use crate::error::{Error, Result};
 
 /// The name of a baseline.
@@ -158,6 +159,22 @@ impl Settings {
             Self::Dns(_) => Kind::Dns,
             Self::Pris(_) => Kind::Pris,
             Self::Sa(_) => Kind::Sa,
+        }
+    }
+
+    /// The same settings with what they leave to be chosen from the data.
+    pub(crate) fn for_data(&self, data: &Interactions) -> Self {
+        match self {
+            Self::Wrmf(settings) => Self::Wrmf(settings.with_alpha(data)),
+            other => other.clone(),
+        }
+    }
+
+    /// Every key that can be set, with some value: also those that are absent unless set.
+    pub fn complete(&self) -> Self {
+        match self {
+            Self::Wrmf(settings) => Self::Wrmf(WrmfSettings { alpha: Some(1.0), ..settings.clone() }),
+            other => other.clone(),
         }
     }
 

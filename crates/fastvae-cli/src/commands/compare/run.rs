@@ -128,12 +128,6 @@ impl Run {
 
 impl Task<'_> {
     fn fingerprint(&self) -> Fingerprint {
-        // FNV-1a over the test pairs: enough to tell one file or filter from another.
-        let mut pairs = 0xcbf2_9ce4_8422_2325u64;
-        let ends = self.test.offsets().iter().map(|&offset| offset as u64);
-        for word in ends.chain(self.test.items().iter().map(|&item| u64::from(item))) {
-            pairs = (pairs ^ word).wrapping_mul(0x0100_0000_01b3);
-        }
         Fingerprint {
             model: self.model.to_string(),
             fold: self.fold,
@@ -145,7 +139,7 @@ impl Task<'_> {
             n_items: self.train.n_items(),
             n_train: self.train.n_interactions(),
             n_test: self.test.n_interactions(),
-            pairs,
+            pairs: pairs_hash(self.test),
         }
     }
 
@@ -188,6 +182,14 @@ impl Task<'_> {
             values,
         })
     }
+}
+
+/// A number that tells the pairs of one file, filter or split from those of another.
+pub fn pairs_hash(data: &Interactions) -> u64 {
+    // FNV-1a.
+    let ends = data.offsets().iter().map(|&offset| offset as u64);
+    let words = ends.chain(data.items().iter().map(|&item| u64::from(item)));
+    words.fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn trained(candidate: &Candidate, data: &Interactions) -> Result<Trained> {

@@ -1,0 +1,180 @@
+//! One training of the model, tested after some of its epochs.
+
+use anyhow::Result;
+use fastvae::config::{ModelKind, ProposalKind};
+use fastvae::eval::{Measure, Metric, evaluate};
+use fastvae::train::{Control, Event, Outcome, Training};
+use fastvae::{Config, Error};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::datasets::Trial;
+use super::page::Table;
+use super::session::Session;
+use crate::interrupt;
+use crate::plot::{Mark, Panel, Scale, Series};
+
+/// What the paper measures.
+pub const NDCG: Metric = Metric { measure: Measure::Ndcg, k: 50 };
+/// And beside it.
+pub const RECALL: Metric = Metric { measure: Measure::Recall, k: 50 };
+
+/// Quality by epoch.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Curve {
+    /// After each tested epoch, ascending.
+    pub points: Vec<Point>,
+    /// Seconds of training, tests not counted.
+    pub seconds: f64,
+    /// Processor seconds of it.
+    pub cpu_seconds: f64,
+}
+
+/// Quality after an epoch.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Point {
+    /// The epoch, from 1.
+    pub epoch: usize,
+    /// NDCG@50.
+    pub ndcg: f64,
+    /// Recall@50.
+    pub recall: f64,
+}
+
+impl Curve {
+    /// The last point.
+    pub fn last(&self) -> Point {
+        *self.points.last().expect("the last epoch is always tested")
+    }
+}
+
+/// A line of a figure: its name and its curve.
+pub type Named = (String, Curve);
+
+/// Trains on `trial` with `config` and tests, unless an earlier run did.
+///
+/// # Errors
+/// What training reports.
+pub fn curve(session: &Session, trial: &Trial, config: &Config) -> Result<Curve> {
+    let config = Config { seed: trial.seed, threads: 0, ..config.clone() };
+    let kind = match config.model {
+        ModelKind::MultVae => "mult-vae".to_string(),
+        ModelKind::FastVae => {
+            format!("{}-k{}-t{}", proposal_name(config.proposal), config.codewords, config.negatives)
+        }
+    };
+    let epochs = session.effort.tested_epochs();
+    let task = json!({ "data": trial.fingerprint(), "config": config, "epochs": epochs });
+    session.remembered(&format!("{}-{kind}", trial.name), task, || trained(trial, &config, &epochs))
+}
+
+fn trained(trial: &Trial, config: &Config, epochs: &[usize]) -> Result<Curve> {
+    let threads = rayon::current_num_threads();
+    let mut training = Training::new(&Config { threads, ..config.clone() }, trial.train.clone())?;
+    let mut points = Vec::new();
+    let outcome = training.run(|run, event| {
+        if let Event::Epoch(record) = event
+            && epochs.contains(&record.epoch)
+        {
+            let evaluation =
+                run.with_parameters(|model| evaluate(model, &trial.train, &trial.test, &[NDCG, RECALL]))?;
+            let mean = |metric| evaluation.mean(metric).unwrap_or(0.0);
+            points.push(Point { epoch: record.epoch, ndcg: mean(NDCG), recall: mean(RECALL) });
+        }
+        Ok(if interrupt::requested() { Control::Stop } else { Control::Continue })
+    })?;
+    if outcome == Outcome::Interrupted {
+        return Err(Error::Interrupted.into());
+    }
+    let records = training.records();
+    Ok(Curve {
+        points,
+        seconds: records.iter().map(|record| record.seconds).sum(),
+        cpu_seconds: records.iter().map(|record| record.cpu_seconds).sum(),
+    })
+}
+
+/// The name of a proposal in flags and files.
+pub fn proposal_name(kind: ProposalKind) -> &'static str {
+    match kind {
+        ProposalKind::Uniform => "uniform",
+        ProposalKind::Popularity => "popularity",
+        ProposalKind::Softmax => "softmax",
+        ProposalKind::Kernel => "kernel",
+        ProposalKind::Dns => "dns",
+        ProposalKind::MidxExact => "midx-exact",
+        ProposalKind::MidxUniform => "midx-uniform",
+        ProposalKind::MidxPopularity => "midx-popularity",
+    }
+}
+
+/// The panels of NDCG and recall by epoch.
+pub fn panels(curves: &[Named]) -> Vec<Panel> {
+    let panel = |title: &str, pick: fn(&Point) -> f64| Panel {
+        title: title.to_string(),
+        x: "epoch".into(),
+        y: title.to_string(),
+        x_scale: Scale::Log,
+        y_scale: Scale::Linear,
+        x_ticks: Some(epoch_ticks(curves)),
+        series: curves
+            .iter()
+            .enumerate()
+            .map(|(at, (name, curve))| Series {
+                name: name.clone(),
+                colour: at,
+                mark: mark(at),
+                points: curve.points.iter().map(|point| (point.epoch as f64, pick(point))).collect(),
+            })
+            .collect(),
+    };
+    vec![panel("NDCG@50", |point| point.ndcg), panel("Recall@50", |point| point.recall)]
+}
+
+/// A mark for the line at place `at`.
+pub fn mark(at: usize) -> Mark {
+    [Mark::Discs, Mark::Triangles, Mark::Squares, Mark::Crosses][at % 4]
+}
+
+/// 1, 2, 5, 10 and so on, up to the last epoch.
+fn epoch_ticks(curves: &[Named]) -> Vec<f64> {
+    let last = curves.iter().map(|(_, curve)| curve.last().epoch).max().unwrap_or(1) as f64;
+    let ticks = (0..6).flat_map(|power| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(power)));
+    ticks.take_while(|tick| *tick <= last).collect()
+}
+
+/// Every point of every curve.
+pub fn numbers(curves: &[Named]) -> Table {
+    let mut table = Table::new(&["run", "epoch", "ndcg@50", "recall@50"]);
+    for (name, curve) in curves {
+        for point in &curve.points {
+            let fields =
+                [point.epoch.to_string(), format!("{:.6}", point.ndcg), format!("{:.6}", point.recall)];
+            table.push(std::iter::once(name.clone()).chain(fields));
+        }
+    }
+    table
+}
+
+/// The last point of every curve, and what it cost.
+pub fn table(curves: &[Named]) -> Table {
+    let mut table = Table::new(&["", "NDCG@50", "Recall@50", "epochs", "training s", "CPU s"]);
+    for (name, curve) in curves {
+        let Point { epoch, ndcg, recall } = curve.last();
+        table.push([
+            name.clone(),
+            format!("{ndcg:.4}"),
+            format!("{recall:.4}"),
+            epoch.to_string(),
+            format!("{:.1}", curve.seconds),
+            format!("{:.1}", curve.cpu_seconds),
+        ]);
+    }
+    table
+}
+
+/// The NDCG of `curves[at]` at its tested epochs in a line: for evidence.
+pub fn course(curve: &Curve) -> String {
+    let texts: Vec<String> = curve.points.iter().map(|point| format!("{:.4}", point.ndcg)).collect();
+    texts.join(", ")
+}

@@ -1,0 +1,150 @@
+//! `fastvae paper`: the paper's tables and figures, measured again.
+//!
+//! One file for each table or figure. What a part needs trained or timed goes through [`Session::remembered`], so
+//! that an interrupted run goes on where it stopped, and parts share what they have in common.
+
+mod clusters;
+mod curve;
+mod datasets;
+mod divergence;
+mod negatives;
+mod page;
+mod samplers;
+mod session;
+mod table1;
+mod table2;
+mod table3;
+mod time;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+use crate::commands::with_threads;
+use crate::failure::io;
+use crate::interrupt;
+use crate::output::print;
+
+use page::Page;
+use session::{Effort, Session};
+
+/// Measure the paper's tables and figures again
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fastvae paper all --quick --data data
+  fastvae paper table2 --data data -o reproduction
+  fastvae paper fig-time
+
+DATA holds gowalla.mat and ml10m.mat (variable `data`, users x items), or splits of them as NAME.train.tsv.zst and
+NAME.test.tsv.zst; amazon and netflix are taken where they are there. fig-time and table3 need no data.
+Each part writes a plot (.svg, .png), its numbers (.csv) and a page (.md) that says which findings hold. Started
+again with the same DIR, it goes on where it stopped.")]
+pub struct Paper {
+    /// Which table or figure
+    #[arg(value_enum)]
+    part: Part,
+
+    /// Where results go [default: paper, or paper-quick with --quick]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Where the datasets are
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    data: PathBuf,
+
+    /// Few epochs and one trial: about ten minutes for everything on two cores
+    #[arg(long)]
+    quick: bool,
+
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+/// A table or figure of the paper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Statistics of the datasets
+    Table1,
+    /// Quality against the baselines
+    Table2,
+    /// Cost of drawing negatives against M, D, K and T
+    Table3,
+    /// Cumulative probabilities of the proposals against the softmax
+    FigDivergence,
+    /// Quality by epoch for each proposal
+    FigSamplers,
+    /// Time of drawing and of training as items grow
+    FigTime,
+    /// Quality by the number of negatives
+    FigNegatives,
+    /// Quality by the number of codewords
+    FigClusters,
+    /// All of them
+    All,
+}
+
+impl Part {
+    const EACH: [Self; 8] = [
+        Self::Table1,
+        Self::Table2,
+        Self::Table3,
+        Self::FigDivergence,
+        Self::FigSamplers,
+        Self::FigTime,
+        Self::FigNegatives,
+        Self::FigClusters,
+    ];
+
+    fn page(self, session: &Session) -> Result<Page> {
+        match self {
+            Self::Table1 => table1::page(session),
+            Self::Table2 => table2::page(session),
+            Self::Table3 => table3::page(session),
+            Self::FigDivergence => divergence::page(session),
+            Self::FigSamplers => samplers::page(session),
+            Self::FigTime => time::page(session),
+            Self::FigNegatives => negatives::page(session),
+            Self::FigClusters => clusters::page(session),
+            Self::All => unreachable!("all is taken apart into its parts"),
+        }
+    }
+}
+
+impl Paper {
+    /// Measures; exit code 130 for an interrupted run.
+    pub fn run(self) -> Result<ExitCode> {
+        let effort = if self.quick { Effort::Quick } else { Effort::Full };
+        let output = self.output.unwrap_or_else(|| PathBuf::from(effort.directory()));
+        let runs = output.join("runs");
+        std::fs::create_dir_all(&runs).map_err(|source| io(&runs, source))?;
+        let session = Session { output, runs, data: self.data, effort };
+        interrupt::watch()?;
+        let parts = if self.part == Part::All { Part::EACH.to_vec() } else { vec![self.part] };
+        let mut pages = Vec::new();
+        for part in parts {
+            let page = match with_threads(self.threads, || part.page(&session))? {
+                Err(error) if is_interruption(&error) => {
+                    eprintln!("interrupted; the same command goes on from what is done");
+                    return Ok(ExitCode::from(interrupt::EXIT_CODE));
+                }
+                page => page?,
+            };
+            page.write(&session.output)?;
+            print(&page.terminal())?;
+            pages.push(page);
+        }
+        if self.part == Part::All {
+            page::write_index(&session.output, &pages)?;
+        }
+        print(&format!("results in {}\n", session.output.display()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn is_interruption(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<fastvae::Error>(), Some(fastvae::Error::Interrupted))
+}

@@ -1,0 +1,101 @@
+//! Figure 3: quality by epoch, for each proposal.
+
+use anyhow::Result;
+use fastvae::Config;
+use fastvae::config::{ModelKind, ProposalKind};
+
+use super::curve::{self, Curve, Named, proposal_name};
+use super::datasets::GOWALLA;
+use super::page::{Finding, Page, Verdict};
+use super::session::Session;
+use crate::plot::Figure;
+
+const MIDX: [&str; 2] = ["midx-uniform", "midx-popularity"];
+
+/// The page.
+///
+/// # Errors
+/// What training reports.
+pub fn page(session: &Session) -> Result<Page> {
+    let trial = GOWALLA.trial(&session.data, 0)?;
+    let start = Config { negatives: GOWALLA.negatives, ..session.effort.config() };
+    let mut curves: Vec<Named> = Vec::new();
+    for proposal in [
+        ProposalKind::MidxUniform,
+        ProposalKind::MidxPopularity,
+        ProposalKind::Uniform,
+        ProposalKind::Popularity,
+        ProposalKind::Kernel,
+    ] {
+        let config = Config { proposal, ..start.clone() };
+        curves.push((proposal_name(proposal).to_string(), curve::curve(session, &trial, &config)?));
+    }
+    let full = Config { model: ModelKind::MultVae, ..start.clone() };
+    curves.push(("mult-vae".to_string(), curve::curve(session, &trial, &full)?));
+    Ok(Page {
+        id: "fig-samplers",
+        title: "Figure 3: effectiveness of the proposals",
+        method: format!(
+            "Gowalla, {} negatives, {} codewords, {} epochs at a learning rate of {}; mult-vae is the full softmax. \
+             Netflix is not measured.",
+            start.negatives, start.codewords, start.epochs, start.learning_rate
+        ),
+        table: curve::table(&curves),
+        numbers: curve::numbers(&curves),
+        plot: Some(Figure { title: "Proposals on Gowalla".into(), panels: curve::panels(&curves) }.svg()?),
+        findings: findings(&curves),
+    })
+}
+
+fn findings(curves: &[Named]) -> Vec<Finding> {
+    let of = |name: &str| -> &Curve {
+        let found = curves.iter().find(|(own, _)| own == name);
+        &found.expect("every proposal has its curve").1
+    };
+    // From the second test on: the first is nearly the start, which is the same for all.
+    let ahead = |a: &str, b: &str| {
+        let pairs = of(a).points.iter().zip(&of(b).points).skip(1);
+        pairs.map(|(a, b)| a.ndcg > b.ndcg).collect::<Vec<_>>()
+    };
+    let last = |name: &str| of(name).last().ndcg;
+    let statics: Vec<bool> = MIDX
+        .iter()
+        .flat_map(|midx| ["uniform", "popularity"].map(|other| ahead(midx, other)))
+        .flatten()
+        .collect();
+    let n_ahead = statics.iter().filter(|case| **case).count();
+    vec![
+        Finding {
+            claim: "MIDX converges faster than the static proposals and is ahead of them all the way.",
+            evidence: format!(
+                "Ahead in {n_ahead} of {} comparisons by NDCG@50. midx-popularity: {}; uniform: {}; popularity: {}.",
+                statics.len(),
+                curve::course(of("midx-popularity")),
+                curve::course(of("uniform")),
+                curve::course(of("popularity"))
+            ),
+            verdict: Verdict::of(statics),
+        },
+        Finding {
+            claim: "The kernel proposal does badly.",
+            verdict: Verdict::of(MIDX.map(|midx| last("kernel") < last(midx))),
+            evidence: format!(
+                "{:.4} in the end, against {:.4} (midx-uniform), {:.4} (midx-popularity) and {:.4} (uniform).",
+                last("kernel"),
+                last("midx-uniform"),
+                last("midx-popularity"),
+                last("uniform")
+            ),
+        },
+        Finding {
+            claim: "MIDX does as well as the full softmax.",
+            verdict: Verdict::of(MIDX.map(|midx| last(midx) > 0.99 * last("mult-vae"))),
+            evidence: format!(
+                "{:.4} and {:.4} against {:.4}; within 1 % counts.",
+                last("midx-uniform"),
+                last("midx-popularity"),
+                last("mult-vae")
+            ),
+        },
+    ]
+}
