@@ -3,8 +3,12 @@
 use fastvae::Error;
 use pyo3::PyErr;
 use pyo3::exceptions::{
-    PyFloatingPointError, PyKeyError, PyKeyboardInterrupt, PyOSError, PyRuntimeError, PyValueError,
+    PyFileNotFoundError, PyFloatingPointError, PyKeyError, PyKeyboardInterrupt, PyOSError, PyRuntimeError,
+    PyValueError,
 };
+
+/// ENOENT on every system that Python runs on.
+const NO_SUCH_FILE: i32 = 2;
 
 /// The exception for `error`, with its message.
 pub fn raised(error: Error) -> PyErr {
@@ -15,10 +19,14 @@ pub fn raised(error: Error) -> PyErr {
             Some(number) => {
                 let text = source.to_string();
                 let text = text.split(" (os error").next().unwrap_or_default().to_string();
-                PyOSError::new_err((number, text, path))
+                PyOSError::new_err((number, text, path.into_os_string()))
             }
             None => PyOSError::new_err(message),
         },
+        // The readers say so as an error of input; Python has its own word for it.
+        Error::Input { path, problem, .. } if !path.exists() => {
+            PyFileNotFoundError::new_err((NO_SUCH_FILE, problem, path.into_os_string()))
+        }
         Error::Input { .. } | Error::Data { .. } | Error::Config { .. } | Error::ModelFile { .. } => {
             PyValueError::new_err(message)
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fastvae::Model;
 use fastvae::baseline::{Baseline, is_baseline};
-use fastvae::eval::{BlockScores, Scored, Viewer};
+use fastvae::eval::{BlockScores, Evaluation, Scored, Viewer};
 use fastvae::math::Matrix;
 use fastvae::model::History;
 use fastvae::recommend::{BatchOptions, Request, recommend_all};
@@ -13,7 +13,8 @@ use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyAttributeError, PyValueError};
 use pyo3::prelude::*;
 use rayon::prelude::*;
-use serde_json::json;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::errors::raised;
 use crate::ids::{Ids, checked};
@@ -73,31 +74,31 @@ impl Recommender {
 
     /// JSON: `kind`, `settings`, `epochs`, `statistics`, `evaluation`, `library_version`.
     fn description(&self) -> String {
-        match &self.trained {
+        let json = match &self.trained {
             Trained::Model(model) => {
                 let of = model.description();
-                json!({
-                    "kind": "fastvae",
-                    "settings": of.config,
-                    "epochs": of.epochs,
-                    "statistics": of.statistics,
-                    "evaluation": of.evaluation,
-                    "library_version": of.library_version,
+                serde_json::to_string(&Described {
+                    kind: "fastvae",
+                    settings: &of.config,
+                    epochs: &of.epochs,
+                    statistics: &of.statistics,
+                    evaluation: &of.evaluation,
+                    library_version: &of.library_version,
                 })
             }
             Trained::Baseline(baseline) => {
                 let of = baseline.description();
-                json!({
-                    "kind": baseline.kind().name(),
-                    "settings": of.settings,
-                    "epochs": [],
-                    "statistics": of.statistics,
-                    "evaluation": of.evaluation,
-                    "library_version": of.library_version,
+                serde_json::to_string(&Described {
+                    kind: baseline.kind().name(),
+                    settings: &of.settings,
+                    epochs: &[],
+                    statistics: &of.statistics,
+                    evaluation: &of.evaluation,
+                    library_version: &of.library_version,
                 })
             }
-        }
-        .to_string()
+        };
+        json.expect("plain structs always become JSON")
     }
 
     /// Number of items.
@@ -287,6 +288,17 @@ impl Recommender {
     fn __repr__(&self) -> String {
         format!("{:?}", self.trained.recommender())
     }
+}
+
+/// What is told about a model. Not a JSON value made by hand: that would write an f32 with the digits of an f64.
+#[derive(Serialize)]
+struct Described<'a, S> {
+    kind: &'a str,
+    settings: &'a S,
+    epochs: &'a [Value],
+    statistics: &'a Option<Value>,
+    evaluation: &'a Option<Evaluation>,
+    library_version: &'a str,
 }
 
 impl Recommender {

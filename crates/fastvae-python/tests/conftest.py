@@ -7,7 +7,15 @@ from typing import Any
 import fastvae
 import pytest
 
-SMALL = {"hidden": 64, "latent": 16, "epochs": 12, "codewords": 8, "negatives": 100, "batch": 128}
+SMALL: dict[str, Any] = {
+    "hidden": 64,
+    "latent": 16,
+    "epochs": 30,
+    "codewords": 8,
+    "negatives": 100,
+    "batch": 64,
+    "learning_rate": 0.01,
+}
 
 
 @pytest.fixture(scope="session")

@@ -123,7 +123,7 @@ def test_columns_are_found_by_their_usual_names_or_asked_for() -> None:
 
 def test_timestamps_of_every_kind_split_by_time() -> None:
     seconds = np.arange(40) * 86_400
-    users, items = np.arange(40) % 4, np.arange(40) % 9
+    users, items = np.arange(40) % 4, np.arange(40) % 11
     forms = [seconds, seconds.astype("datetime64[s]"), pd.Series(pd.to_datetime(seconds, unit="s"))]
     for times in forms:
         frame = pd.DataFrame({"user": users, "item": items, "t": times})

@@ -22,7 +22,8 @@ def test_implicit_splits_trains_and_measures_our_model(plays: Any) -> None:
     # The two measures whose definitions agree.
     assert abs(ours["ndcg@10"] - theirs["ndcg"]) < 1e-6
     assert abs(ours["map@10"] - theirs["map"]) < 1e-6
-    assert ours["ndcg@10"] > 0.15
+    # Popularity reaches 0.05 here, EASE 0.54.
+    assert ours["ndcg@10"] > 0.4
 
 
 @pytest.mark.parametrize("baseline", [fastvae.EASE(), fastvae.BPR(epochs=4), fastvae.Popularity()])
@@ -65,7 +66,7 @@ def test_frames_are_aligned_by_their_identifiers(parts: Any) -> None:
 def test_unseen_users_are_folded_in(plays: Any) -> None:
     train, history, test = fastvae.split_users(plays, 0.2)
     model = fastvae.FastVAE(**SMALL).fit(train, show_progress=False)
-    assert fastvae.evaluate(model, history, test, ["ndcg@50"])["ndcg@50"] > 0.2
+    assert fastvae.evaluate(model, history, test, ["ndcg@50"])["ndcg@50"] > 0.4
 
 
 def test_wrong_metrics_and_shapes_are_value_errors(model: fastvae.FastVAE, parts: Any) -> None:

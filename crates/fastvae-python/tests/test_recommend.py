@@ -169,14 +169,14 @@ def test_baselines_answer_the_same_calls(baseline: str, parts: Any, tmp_path: Pa
     train, test = parts
     model = getattr(fastvae, baseline)()
     if "epochs" in model.get_params():
-        model.set_params(epochs=8, factors=16)
+        model.set_params(epochs=25, batch=128)
     model.fit(train, show_progress=False)
     users = np.arange(train.shape[0])
     ids, scores = model.recommend(users, train, N=20)
     assert not any(set(ids[user]) & set(train[user].indices) for user in range(50))
     hits = np.mean([np.isin(ids[user], test[user].indices).sum() / max(1, test[user].nnz) for user in users])
     assert abs(fastvae.evaluate(model, train, test, ["recall@20"])["recall@20"] - hits) < 1e-9
-    floor = 0.10 if baseline == "Popularity" else 0.2
+    floor = 0.05 if baseline == "Popularity" else 0.3
     assert hits > floor, hits
     path = tmp_path / "baseline.fastvae"
     model.save(path, users=True)

@@ -6,6 +6,22 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+__all__ = [
+    "Ids",
+    "Interactions",
+    "Proposal",
+    "Recommender",
+    "Vectors",
+    "__version__",
+    "default_config",
+    "default_settings",
+    "evaluate",
+    "evaluate_users",
+    "fit_baseline",
+    "paired_difference",
+    "train",
+]
+
 __version__: str
 
 _Ints = npt.NDArray[np.int64]
