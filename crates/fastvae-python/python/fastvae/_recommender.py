@@ -474,7 +474,8 @@ def _positions(ids: Ids, asked: Any, what: str) -> npt.NDArray[np.int64]:
         return column
     positions = ids.positions(column)
     if (positions < 0).any():
-        unknown = column[int(np.argmax(positions < 0))]
+        unknown = list(column)[int(np.argmax(positions < 0))]
+        unknown = unknown.item() if isinstance(unknown, np.generic) else unknown
         raise KeyError(f"unknown {what} {unknown!r}; give one of the training data, spelt as it is there")
     return positions
 
