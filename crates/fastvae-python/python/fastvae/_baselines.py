@@ -36,7 +36,8 @@ class _Baseline(Recommender):
         ``callback`` is told of each pass; what it answers is ignored, what it raises ends the fit. Ctrl-C ends it after
         the pass under way.
         """
-        data = interactions(user_items, fit_columns(user_col, item_col, weight_col, timestamp_col))
+        columns = fit_columns(user_col, item_col, weight_col, timestamp_col)
+        data = interactions(user_items, columns)
         history: dict[str, list[Any]] = {"epoch": [], "loss": []}
         total = int(getattr(self, "epochs", getattr(self, "iterations", 1)))
         with Progress(type(self).__name__, total, show_progress) as progress:
@@ -53,7 +54,7 @@ class _Baseline(Recommender):
 
             settings = as_json(self._settings())
             trained = _fastvae.fit_baseline(data, self._kind, settings, self.num_threads, observer)
-        self._take(trained)
+        self._take(trained, columns)
         self.history_ = history
         return self
 

@@ -70,7 +70,7 @@ def evaluate(
         ``recall``, ``recall-min``, ``ndcg``, ``precision``, ``map``, ``mrr``, ``hit-rate`` or ``coverage``, each with
         its cut-off.
     user_col, item_col
-        Columns of tables and files.
+        Columns of tables and files; those of `fit` by default.
 
     Returns
     -------
@@ -86,7 +86,8 @@ def evaluate(
     >>> 0 < result["recall@10"].standard_error < result["recall@10"] < 1
     True
     """
-    histories, held = _aligned(model, train, test, Columns(user_col, item_col))
+    columns = model._columns_ if user_col is None and item_col is None else Columns(user_col, item_col)
+    histories, held = _aligned(model, train, test, columns)
     _, values = _fastvae.evaluate(model._trained, histories, held, list(metrics), model.num_threads)
     return {name: Estimate(mean, error) for name, mean, error in values}
 

@@ -217,8 +217,15 @@ class FastVAE(Recommender):
 
             settings = self._settings() | {"threads": self.num_threads}
             trained = _fastvae.train(data, as_json(settings), held, observer)
-        self._take(trained)
+        self._take(trained, columns)
         return self
+
+    @classmethod
+    def _from_file(cls, trained: _fastvae.Recommender, settings: Mapping[str, Any]) -> Self:
+        # None stands for the library's own, which a file spells out.
+        own = json.loads(_fastvae.default_config())
+        nested = {name: None for name in ("kl", "decay") if settings[name] == own[name]}
+        return super()._from_file(trained, {**settings, **nested})
 
     @property
     def history_(self) -> dict[str, list[Any]]:

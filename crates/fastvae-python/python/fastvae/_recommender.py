@@ -105,6 +105,7 @@ class Recommender:
     _trained_: _fastvae.Recommender | None = None
     _names_: npt.NDArray[Any] | None = None
     _near_users_: _fastvae.Vectors | None = None
+    _columns_: Columns = Columns()
 
     @property
     def _trained(self) -> _fastvae.Recommender:
@@ -112,8 +113,10 @@ class Recommender:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit, or load a file")
         return self._trained_
 
-    def _take(self, trained: _fastvae.Recommender) -> None:
+    def _take(self, trained: _fastvae.Recommender, columns: Columns | None = None) -> None:
         self._trained_ = trained
+        # Tables that are asked about later have the columns of the one that was learned from.
+        self._columns_ = columns or Columns()
         self._names_ = None
         self._near_users_ = None
 
@@ -390,7 +393,7 @@ class Recommender:
             if user_items is None:
                 histories = self._users()
             else:
-                histories = interactions(user_items, items=self._trained.item_ids)
+                histories = interactions(user_items, self._columns_, items=self._trained.item_ids)
             rows = _positions(histories.user_ids, userid, "user")
             return histories, rows, self._known_users(histories.user_ids, rows), scalar
         asked = id_column([userid] if scalar else userid, "user")
