@@ -27,17 +27,17 @@ pub type Lists<'py> = (Bound<'py, PyArray2<i32>>, Bound<'py, PyArray2<f32>>);
 /// What was trained.
 pub enum Trained {
     /// The variational autoencoder.
-    Model(Model),
+    Model(Box<Model>),
     /// One of the methods that it is compared with.
-    Baseline(Baseline),
+    Baseline(Box<Baseline>),
 }
 
 impl Trained {
     /// What both can be asked for.
     pub fn recommender(&self) -> &dyn fastvae::recommend::Recommender {
         match self {
-            Self::Model(model) => model,
-            Self::Baseline(baseline) => baseline,
+            Self::Model(model) => model.as_ref(),
+            Self::Baseline(baseline) => baseline.as_ref(),
         }
     }
 }
@@ -55,8 +55,8 @@ impl Recommender {
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let trained = py.detach(|| match is_baseline(&path)? {
-            true => Baseline::load(&path).map(Trained::Baseline),
-            false => Model::load(&path).map(Trained::Model),
+            true => Baseline::load(&path).map(|baseline| Trained::Baseline(Box::new(baseline))),
+            false => Model::load(&path).map(|model| Trained::Model(Box::new(model))),
         });
         Ok(Self { trained: trained.map_err(raised)? })
     }

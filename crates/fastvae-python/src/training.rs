@@ -124,7 +124,7 @@ pub fn train(
         }
         model.with_users(Arc::new(whole))
     });
-    Ok(Recommender { trained: Trained::Model(watcher.outcome(model)?) })
+    Ok(Recommender { trained: Trained::Model(Box::new(watcher.outcome(model)?)) })
 }
 
 /// Trains the baseline `kind` with the default settings changed as `settings` (JSON) say.
@@ -152,7 +152,7 @@ pub fn fit_baseline(
             baseline.with_users(Arc::new(data.rows.clone()))
         })
     });
-    Ok(Recommender { trained: Trained::Baseline(watcher.outcome(baseline)?) })
+    Ok(Recommender { trained: Trained::Baseline(Box::new(watcher.outcome(baseline)?)) })
 }
 
 /// Runs `work` on another thread and watches from this one: Python handles signals on the main thread alone, and

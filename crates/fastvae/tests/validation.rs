@@ -6,8 +6,7 @@ use fastvae::train::{Control, VALIDATION_METRIC};
 use fastvae::{Config, Training};
 
 fn parts() -> (Interactions, Interactions) {
-    let options =
-        GenerateOptions { users: 150, items: 80, interactions: 2000, ..GenerateOptions::default() };
+    let options = GenerateOptions { users: 150, items: 80, interactions: 2000, ..GenerateOptions::default() };
     let data = Generator::new(options).unwrap().interactions().unwrap();
     let parts = Split::Ratio(0.8).apply(&data, 0).unwrap();
     (parts.train, parts.test)
