@@ -1,5 +1,7 @@
 //! Training on a validation part that is given.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use fastvae::data::{GenerateOptions, Generator, Interactions, Split};
 use fastvae::eval::evaluate;
 use fastvae::train::{Control, VALIDATION_METRIC};
