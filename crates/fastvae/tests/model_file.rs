@@ -93,6 +93,18 @@ fn a_model_comes_back_as_it_was_saved() {
 }
 
 #[test]
+fn histories_can_be_left_out_of_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.fastvae");
+    let model = full_model();
+    model.save_without_users(&path).unwrap();
+    let loaded = Model::load(&path).unwrap();
+    assert!(model.users().is_some() && loaded.users().is_none());
+    assert_eq!(recommended(&loaded), recommended(&model));
+    assert_eq!(loaded.titles(), model.titles());
+}
+
+#[test]
 fn a_model_without_extras_comes_back_too() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.fastvae");

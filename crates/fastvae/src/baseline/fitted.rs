@@ -165,6 +165,25 @@ impl Baseline {
             description,
         })
     }
+
+    fn write(&self, path: &Path, users: Option<&Interactions>) -> Result<()> {
+        let description = serde_json::to_string(&self.description).expect("a description is JSON");
+        let mut writer = TensorWriter::new();
+        writer
+            .metadata("kind", KIND)
+            .metadata("format", model_file::FORMAT.to_string())
+            .metadata("description", description)
+            .array("item_counts", &self.item_counts);
+        self.method.write(&mut writer);
+        save::add_ids(&mut writer, "item_ids", &self.item_ids);
+        if let Some(titles) = &self.titles {
+            save::add_titles(&mut writer, titles);
+        }
+        if let Some(users) = users {
+            save::add_users(&mut writer, users);
+        }
+        writer.write(path)
+    }
 }
 
 impl Scorer for Baseline {
@@ -212,22 +231,11 @@ impl Recommender for Baseline {
     }
 
     fn save(&self, path: &Path) -> Result<()> {
-        let description = serde_json::to_string(&self.description).expect("a description is JSON");
-        let mut writer = TensorWriter::new();
-        writer
-            .metadata("kind", KIND)
-            .metadata("format", model_file::FORMAT.to_string())
-            .metadata("description", description)
-            .array("item_counts", &self.item_counts);
-        self.method.write(&mut writer);
-        save::add_ids(&mut writer, "item_ids", &self.item_ids);
-        if let Some(titles) = &self.titles {
-            save::add_titles(&mut writer, titles);
-        }
-        if let Some(users) = &self.users {
-            save::add_users(&mut writer, users);
-        }
-        writer.write(path)
+        self.write(path, self.users.as_deref())
+    }
+
+    fn save_without_users(&self, path: &Path) -> Result<()> {
+        self.write(path, None)
     }
 }
 

@@ -84,6 +84,10 @@ fn what_is_saved_comes_back() {
         let request = Request { history: row.into(), user, n: 12, ..Request::default() };
         assert_eq!(loaded.recommend(&request).unwrap(), baseline.recommend(&request).unwrap(), "{kind}");
         assert_eq!(load(&path).unwrap().recommend(&request).unwrap(), loaded.recommend(&request).unwrap());
+        baseline.save_without_users(&path).unwrap();
+        let bare = load(&path).unwrap();
+        assert!(bare.users().is_none());
+        assert_eq!(bare.recommend(&request).unwrap(), loaded.recommend(&request).unwrap(), "{kind}");
         match (kind, loaded.similar(3, 5)) {
             (Kind::Popularity, likeness) => assert!(likeness.unwrap_err().to_string().contains("item-knn")),
             (_, likeness) => {

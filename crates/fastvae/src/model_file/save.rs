@@ -17,6 +17,18 @@ impl Model {
     /// # Panics
     /// Never: a description is always JSON.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.write(path.as_ref(), self.users.as_deref())
+    }
+
+    /// As [`Model::save`], without the histories of the training users.
+    ///
+    /// # Errors
+    /// As [`Model::save`].
+    pub fn save_without_users(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.write(path.as_ref(), None)
+    }
+
+    fn write(&self, path: &Path, users: Option<&Interactions>) -> Result<()> {
         let description = serde_json::to_string(&self.description).expect("a description is JSON");
         let parameters = self.parameters();
         let mut writer = TensorWriter::new();
@@ -43,7 +55,7 @@ impl Model {
             }
             writer.shaped("index.codes", &[index.codebooks().len(), index.n_items()], index.codes());
         }
-        if let Some(users) = &self.users {
+        if let Some(users) = users {
             add_users(&mut writer, users);
         }
         writer.write(path)

@@ -40,6 +40,12 @@ pub trait Recommender: Scorer + fmt::Debug + Send {
     /// [`Error::Io`] if the disk refuses.
     fn save(&self, path: &Path) -> Result<()>;
 
+    /// As [`Recommender::save`], without the histories of the training users.
+    ///
+    /// # Errors
+    /// As [`Recommender::save`].
+    fn save_without_users(&self, path: &Path) -> Result<()>;
+
     /// The title of `item`, where it has one.
     fn title(&self, item: ItemId) -> Option<&str> {
         self.titles()?.get(item)
@@ -110,5 +116,9 @@ impl Recommender for Model {
 
     fn save(&self, path: &Path) -> Result<()> {
         Self::save(self, path)
+    }
+
+    fn save_without_users(&self, path: &Path) -> Result<()> {
+        Self::save_without_users(self, path)
     }
 }

@@ -105,6 +105,21 @@ pub struct BestEpoch {
     pub value: f64,
 }
 
+/// Refuses data that nothing can be learned from.
+fn check_data(data: &Interactions) -> Result<()> {
+    if data.n_interactions() == 0 || data.n_items() < 2 {
+        return Err(Error::data(
+            format!(
+                "{} interactions with {} items are nothing to learn from",
+                data.n_interactions(),
+                data.n_items()
+            ),
+            "give more data, or a lower --k-core or --min-rating",
+        ));
+    }
+    Ok(())
+}
+
 impl Training {
     /// A run that has not begun. With `patience` above 0, a small validation part is held out of `data`.
     ///
@@ -112,24 +127,45 @@ impl Training {
     /// [`Error::Config`] for settings that cannot work, [`Error::Data`] if there is nothing to learn from.
     pub fn new(config: &Config, data: Interactions) -> Result<Self> {
         config.validate()?;
-        if data.n_interactions() == 0 || data.n_items() < 2 {
-            return Err(Error::data(
-                format!(
-                    "{} interactions with {} items are nothing to learn from",
-                    data.n_interactions(),
-                    data.n_items()
-                ),
-                "give more data, or a lower --k-core or --min-rating",
-            ));
-        }
-        let (train, validation) = match config.patience {
-            0 => (data, None),
+        check_data(&data)?;
+        match config.patience {
+            0 => Self::start(config, data, None),
             _ => {
                 let n_users = config.validation_users.min(data.n_users().div_ceil(10));
                 let (train, validation) = hold_out(&data, n_users, VALIDATION_SHARE, config.seed)?;
-                (train, Some(validation))
+                Self::start(config, train, Some(validation))
             }
-        };
+        }
+    }
+
+    /// As [`Training::new`], with a validation part that is given: row u of both belongs to the same user. The
+    /// model learns from all of `data`.
+    ///
+    /// # Errors
+    /// As [`Training::new`], and [`Error::Data`] if the two differ in users or items, or nothing is to be validated
+    /// on.
+    pub fn with_validation(config: &Config, data: Interactions, validation: Interactions) -> Result<Self> {
+        config.validate()?;
+        check_data(&data)?;
+        let (of_data, of_validation) =
+            ((data.n_users(), data.n_items()), (validation.n_users(), validation.n_items()));
+        if of_data != of_validation || validation.n_interactions() == 0 {
+            return Err(Error::data(
+                format!(
+                    "the validation part has {} interactions of {} x {} users and items, the data is {} x {}",
+                    validation.n_interactions(),
+                    of_validation.0,
+                    of_validation.1,
+                    of_data.0,
+                    of_data.1
+                ),
+                "give held-out interactions of the same users and items",
+            ));
+        }
+        Self::start(config, data, Some(validation))
+    }
+
+    fn start(config: &Config, train: Interactions, validation: Option<Interactions>) -> Result<Self> {
         let threads = if config.threads == 0 { resources::available_threads() } else { config.threads };
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)

@@ -1,0 +1,276 @@
+"""Lists: shapes, filters, identifiers, against slow computations in NumPy."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+from typing import Any
+
+import fastvae
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+
+from conftest import SMALL
+
+
+def oracle(model: fastvae.Recommender, seen: Any, n: int) -> Any:
+    """The best items by the vectors, without what was seen."""
+    scores = model.user_factors @ model.item_factors.T
+    scores[seen.toarray() > 0] = -np.inf
+    return np.argsort(-scores, axis=1, kind="stable")[:, :n], scores
+
+
+def test_shapes_and_types_are_those_of_implicit(model: fastvae.FastVAE, parts: Any) -> None:
+    train, _ = parts
+    ids, scores = model.recommend(3, train[3], N=7)
+    assert (ids.shape, ids.dtype, scores.shape, scores.dtype) == ((7,), np.int32, (7,), np.float32)
+    users = np.array([3, 8, 9])
+    ids, scores = model.recommend(users, train[users], N=7)
+    assert (ids.shape, ids.dtype, scores.shape, scores.dtype) == ((3, 7), np.int32, (3, 7), np.float32)
+    assert np.array_equal(ids[0], model.recommend(3, train[3], N=7)[0])
+
+
+def test_lists_are_the_best_scores_of_the_vectors(model: fastvae.FastVAE, parts: Any) -> None:
+    train, _ = parts
+    ids, scores = model.recommend(np.arange(train.shape[0]), train, N=20)
+    expected, all_scores = oracle(model, train, 20)
+    assert np.allclose(np.take_along_axis(all_scores, expected, 1), scores, atol=1e-4)
+    assert (ids == expected).mean() > 0.999
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_the_training_data_are_the_default_history(model: fastvae.FastVAE, parts: Any) -> None:
+    train, _ = parts
+    assert np.array_equal(model.recommend([4, 5])[0], model.recommend([4, 5], train[[4, 5]])[0])
+    other = model.recommend([4], train[[5]], filter_already_liked_items=False)[0]
+    assert np.array_equal(other[0], model.recommend(5, filter_already_liked_items=False)[0])
+    assert np.array_equal(model.recommend(history=train[4].indices)[0], model.recommend(4)[0])
+    both = model.recommend(history=[train[4].indices, list(train[5].indices)])[0]
+    assert np.array_equal(both, model.recommend([4, 5])[0])
+
+
+def test_filters_hold(model: fastvae.FastVAE, parts: Any) -> None:
+    train, _ = parts
+    seen = set(train[3].indices)
+    best = model.recommend(3, N=10)[0]
+    assert not seen & set(best)
+    assert seen & set(model.recommend(3, N=100, filter_already_liked_items=False)[0])
+    without = model.recommend(3, N=10, filter_items=best[:4])[0]
+    assert not set(without) & set(best[:4]) and np.array_equal(without[:6], best[4:])
+    only = model.recommend(3, N=10, items=best[::-1][:5])[0]
+    assert np.array_equal(only, best[5:])
+    for users in ([3], [3, 4]):
+        few = [*list(seen)[:2], int(best[0])]
+        ids, scores = model.recommend(users, N=10, items=few)
+        assert ids.shape == (len(users), 3)
+        assert ids[0].tolist() == [best[0], -1, -1] and scores[0, 1] == np.finfo(np.float32).min
+    assert model.recommend(3, N=10, items=[int(best[0]), *seen])[0].tolist() == [best[0]]
+    assert model.recommend(3, N=0)[0].size == 0
+    assert model.recommend(3, N=10_000)[0].size == model.n_items - len(seen)
+
+
+def test_wrong_questions_are_errors_of_the_right_type(model: fastvae.FastVAE, parts: Any) -> None:
+    train, _ = parts
+    with pytest.raises(IndexError, match="user 5000 is out of range"):
+        model.recommend(5000)
+    with pytest.raises(IndexError, match="user -1"):
+        model.recommend(-1)
+    with pytest.raises(IndexError, match="item 300"):
+        model.similar_items(300)
+    with pytest.raises(IndexError, match="item 300"):
+        model.recommend(3, filter_items=[300])
+    with pytest.raises(IndexError, match="item 300"):
+        model.explain(3, 300)
+    with pytest.raises(ValueError, match="1 row for every user"):
+        model.recommend(3, train)
+    with pytest.raises(ValueError, match="200 items, not the 300"):
+        model.recommend(3, train[3, :200])
+    with pytest.raises(ValueError, match="either userid or history"):
+        model.recommend()
+    with pytest.raises(ValueError, match="N is -1"):
+        model.recommend(3, N=-1)
+    with pytest.raises(AttributeError, match="no item vectors"):
+        _ = fastvae.EASE().fit(train, show_progress=False).item_factors
+
+
+def test_similar_items_are_cosines_with_the_item_first(model: fastvae.FastVAE) -> None:
+    vectors = model.item_factors / np.linalg.norm(model.item_factors, axis=1, keepdims=True)
+    expected = vectors @ vectors.T
+    ids, scores = model.similar_items([5, 9], N=12)
+    assert ids[:, 0].tolist() == [5, 9]
+    for row, item in enumerate([5, 9]):
+        order = np.sort(expected[item])[::-1][:12]
+        assert np.allclose(scores[row], order, atol=1e-5)
+        assert np.allclose(expected[item][ids[row]], scores[row], atol=1e-5)
+    single = model.similar_items(5, N=4, filter_items=[5, ids[0, 1]])[0]
+    assert np.array_equal(single, ids[0, 2:6])
+    assert np.array_equal(model.similar_items(5, items=ids[0, 6:9])[0], ids[0, 6:9])
+
+
+def test_similar_users_are_cosines(model: fastvae.FastVAE) -> None:
+    vectors = model.user_factors / np.linalg.norm(model.user_factors, axis=1, keepdims=True)
+    ids, scores = model.similar_users([7, 30], N=9)
+    for row, user in enumerate([7, 30]):
+        assert ids[row, 0] == user
+        assert np.allclose(scores[row], np.sort(vectors @ vectors[user])[::-1][:9], atol=1e-5)
+    assert np.array_equal(model.similar_users(7, N=9)[0], ids[0])
+
+
+def test_reasons_are_what_leaving_out_takes_away(model: fastvae.FastVAE, parts: Any) -> None:
+    history = parts[0][3].indices.tolist()
+    ids, scores = model.recommend(history=history, N=1)
+    reasons = model.explain(history, ids[0], N=100)
+    assert reasons == model.explain(3, ids[0], N=100)
+    assert abs(sum(reason.share for reason in reasons) - 1) < 1e-4
+    for reason in reasons[:5]:
+        rest = [item for item in history if item != reason.item]
+        without = model.recommend(history=rest, N=1, items=[ids[0]])[1][0]
+        assert abs(scores[0] - without - reason.contribution) < 1e-3
+
+
+def test_strings_in_strings_out(parts: Any) -> None:
+    coo = parts[0].tocoo()
+    frame = pd.DataFrame({"user": [f"u{u}" for u in coo.row], "item": [f"i{i}" for i in coo.col]})
+    model = fastvae.FastVAE(**SMALL).fit(frame, show_progress=False)
+    ids, _ = model.recommend("u3", N=4)
+    assert all(isinstance(item, str) and item.startswith("i") for item in ids)
+    many, _ = model.recommend(["u3", "u4"], N=4)
+    assert many[0].tolist() == ids.tolist()
+    assert model.recommend(["u3"], N=4, items=[ids[0], *frame.item[frame.user == "u3"][:1]])[0].tolist() == [
+        [ids[0], None]
+    ]
+    assert model.similar_items(ids[0], N=2)[0][0] == ids[0]
+    assert model.similar_users("u3", N=2)[0][0] == "u3"
+    assert model.explain("u3", ids[0])[0].item in set(frame.item[frame.user == "u3"])
+    assert model.user_ids_[0] == frame.user[0] and set(model.item_ids_) == set(frame.item)
+    by_frame, _ = model.recommend("u3", frame[frame.user == "u3"], N=4)
+    assert by_frame.tolist() == ids.tolist()
+    with pytest.warns(UserWarning, match="1 items of the history are not known: zebra"):
+        assert model.recommend(history=[ids[0], "zebra"], N=3)[0].size == 3
+    with pytest.raises(KeyError, match="unknown item 'zebra'"):
+        model.similar_items("zebra")
+    with pytest.raises(KeyError, match="unknown user 'nobody'"):
+        model.recommend("nobody")
+
+
+def test_tables_are_read_as_at_fit(parts: Any) -> None:
+    coo = parts[0].tocoo()
+    frame = pd.DataFrame({"who": [f"u{u}" for u in coo.row], "what": [f"i{i}" for i in coo.col]})
+    model = fastvae.ItemKNN().fit(frame, show_progress=False, user_col="who", item_col="what")
+    assert model.recommend("u3", frame, N=4)[0].tolist() == model.recommend("u3", N=4)[0].tolist()
+    assert fastvae.evaluate(model, frame, frame, ["ndcg@5"])["ndcg@5"] == 0, "what is known is not ranked"
+
+
+def command_line() -> str | None:
+    built = Path(__file__).parents[3] / "target" / "debug" / "fastvae"
+    return os.environ.get("FASTVAE_BINARY") or shutil.which("fastvae") or (str(built) if built.exists() else None)
+
+
+@pytest.mark.skipif(command_line() is None, reason="the command line is not built")
+def test_files_are_those_of_the_command_line(model: fastvae.FastVAE, parts: Any, tmp_path: Path) -> None:
+    program = command_line()
+    assert program is not None
+    ours, theirs, data = tmp_path / "ours.fastvae", tmp_path / "theirs.fastvae", tmp_path / "plays.tsv"
+    model.save(ours, users=True)
+    asked = [program, "recommend", ours, "--user", "3", "-n", "5", "--json"]
+    told = json.loads(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
+    assert [int(item["item"]) for item in told["items"]] == model.recommend(3, N=5)[0].tolist()
+    coo = parts[0].tocoo()
+    data.write_text("".join(f"{user}\t{item}\n" for user, item in zip(coo.row, coo.col, strict=True)))
+    settings = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
+    trained = [program, "-q", "train", data, "--split", "none", "-o", theirs, "--store-users", *settings]
+    subprocess.run(trained, check=True, capture_output=True)
+    loaded = fastvae.load(theirs)
+    # The same data, settings and seed: the same parameters, bit for bit.
+    assert np.array_equal(loaded.item_factors, fastvae.FastVAE(**SMALL).fit(data, show_progress=False).item_factors)
+    assert repr(loaded) == repr(model)
+
+
+def test_integers_that_are_no_positions_are_identifiers() -> None:
+    users, items = np.repeat(np.arange(40), 6) * 7 + 100, np.tile(np.arange(24), 10) * 5 + 1000
+    model = fastvae.ItemKNN().fit((users, items), show_progress=False)
+    ids, _ = model.recommend(107, N=3)
+    assert ids.dtype == np.int64 and np.isin(ids, items).all()
+    assert not set(ids) & set(items[users == 107])
+
+
+@pytest.mark.parametrize("baseline", ["Popularity", "ItemKNN", "EASE", "ALS", "BPR", "WARP", "AOBPR", "DNS", "PRIS", "SA"])
+def test_baselines_answer_the_same_calls(baseline: str, parts: Any, tmp_path: Path) -> None:
+    train, test = parts
+    model = getattr(fastvae, baseline)()
+    if "epochs" in model.get_params():
+        model.set_params(epochs=25, batch=128)
+    model.fit(train, show_progress=False)
+    users = np.arange(train.shape[0])
+    ids, scores = model.recommend(users, train, N=20)
+    assert not any(set(ids[user]) & set(train[user].indices) for user in range(50))
+    hits = np.mean([np.isin(ids[user], test[user].indices).sum() / max(1, test[user].nnz) for user in users])
+    assert abs(fastvae.evaluate(model, train, test, ["recall@20"])["recall@20"] - hits) < 1e-9
+    floor = 0.05 if baseline == "Popularity" else 0.3
+    assert hits > floor, hits
+    path = tmp_path / "baseline.fastvae"
+    model.save(path, users=True)
+    loaded = fastvae.load(path)
+    assert type(loaded) is type(model) and loaded.get_params() == model.get_params()
+    assert np.array_equal(loaded.recommend(users, train, N=20)[0], ids)
+    if baseline == "Popularity":
+        with pytest.raises(ValueError):
+            model.similar_items(1)
+    else:
+        assert model.similar_items(1, N=3)[0][0] == 1
+    if baseline in ("BPR", "ALS"):
+        assert np.allclose((model.user_factors @ model.item_factors.T)[0, ids[0]], scores[0], atol=1e-3)
+    if baseline == "BPR":
+        with pytest.raises(ValueError):
+            model.recommend(history=[1, 2])
+
+
+def test_files_and_pickles_keep_the_model(model: fastvae.FastVAE, tmp_path: Path) -> None:
+    expected = model.recommend(np.arange(50), N=10)
+    path = tmp_path / "model.fastvae"
+    model.save(path, users=True)
+    assert path.read_bytes()[8:9] == b"{", "safetensors: data only"
+    joblib.dump(model, tmp_path / "model.joblib")
+    copies = [fastvae.load(path), pickle.loads(pickle.dumps(model)), joblib.load(tmp_path / "model.joblib")]
+    for copied in copies:
+        assert isinstance(copied, fastvae.FastVAE)
+        ids, scores = copied.recommend(np.arange(50), N=10)
+        assert np.array_equal(ids, expected[0]) and np.array_equal(scores, expected[1])
+        assert copied.history_ == model.history_
+        assert repr(copied) == repr(model)
+    model.save(path)
+    bare = fastvae.load(path)
+    with pytest.raises(ValueError, match="save with users=True"):
+        bare.recommend(3)
+    assert bare.recommend(history=[1, 2], N=3)[0].size == 3
+    assert pickle.loads(pickle.dumps(bare)).recommend(history=[1, 2], N=3)[0].size == 3
+    unfitted = pickle.loads(pickle.dumps(fastvae.FastVAE(latent=4)))
+    assert repr(unfitted) == "FastVAE(latent=4)"
+
+
+def test_damaged_files_are_value_errors(model: fastvae.FastVAE, tmp_path: Path) -> None:
+    path = tmp_path / "model.fastvae"
+    model.save(path)
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"not a model at all"):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="model.fastvae"):
+            fastvae.load(path)
+    with pytest.raises(FileNotFoundError):
+        fastvae.load(tmp_path / "absent.fastvae")
+    with pytest.raises((FileNotFoundError, NotADirectoryError)):
+        model.save(tmp_path / "absent" / "model.fastvae")
+
+
+def test_no_warning_comes_from_plain_use(model: fastvae.FastVAE, parts: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.recommend(3, parts[0][3])
+        model.plot()
