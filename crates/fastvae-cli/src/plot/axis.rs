@@ -76,7 +76,7 @@ impl Axis {
 fn linear_ticks(low: f64, high: f64) -> Vec<f64> {
     let raw = (high - low) / 5.0;
     let power = 10f64.powf(raw.log10().floor());
-    let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|m| m * power).into_iter().find(|step| *step >= raw * 0.999);
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|m| m * power).into_iter().find(|step| *step >= raw * 0.7);
     let step = step.unwrap_or(power);
     let first = (low / step).ceil() as i64;
     (first..).map(|n| n as f64 * step).take_while(|tick| *tick <= high + 1e-9 * step).collect()
