@@ -37,6 +37,7 @@ def bars(axes, rows, dataset):
     axes.set_yticks(range(len(rows)), names, fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
     axes.margins(x=0.25)
     axes.set_xlabel("seconds an epoch (log scale)")
     axes.set_title(dataset)
