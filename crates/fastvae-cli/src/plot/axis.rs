@@ -122,7 +122,10 @@ mod tests {
     fn marks_are_round_and_within_the_axis() {
         let axis = Axis::over([0.1234, 0.1878].into_iter(), Scale::Linear, None);
         let labels: Vec<String> = axis.ticks.iter().map(|&tick| axis.label(tick)).collect();
-        assert_eq!(labels, ["0.13", "0.14", "0.15", "0.16", "0.17", "0.18", "0.19"].map(String::from).to_vec());
+        assert_eq!(
+            labels,
+            ["0.13", "0.14", "0.15", "0.16", "0.17", "0.18", "0.19"].map(String::from).to_vec()
+        );
         let axis = Axis::over([1.0, 2000.0].into_iter(), Scale::Log, None);
         let labels: Vec<String> = axis.ticks.iter().map(|&tick| axis.label(tick)).collect();
         assert_eq!(labels, ["1", "10", "100", "1000"].map(String::from).to_vec());
