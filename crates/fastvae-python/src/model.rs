@@ -83,7 +83,7 @@ impl Recommender {
                     epochs: &of.epochs,
                     statistics: &of.statistics,
                     evaluation: &of.evaluation,
-                    library_version: &of.library_version,
+                    library_version: &of.trained_by,
                 })
             }
             Trained::Baseline(baseline) => {
@@ -94,7 +94,7 @@ impl Recommender {
                     epochs: &[],
                     statistics: &of.statistics,
                     evaluation: &of.evaluation,
-                    library_version: &of.library_version,
+                    library_version: &of.trained_by,
                 })
             }
         };

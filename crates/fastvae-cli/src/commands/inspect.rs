@@ -121,7 +121,7 @@ fn model_json(model: &Model, size: u64) -> Result<Map<String, Value>> {
         "stored_users": model.users().map(|users| users.n_users()),
         "index": model.index().is_some(),
         "epochs": description.epochs.len(),
-        "version": description.library_version,
+        "version": description.trained_by,
         "statistics": description.statistics,
         "config": description.config,
     });
@@ -157,7 +157,7 @@ fn model_text(model: &Model, size: u64) -> Result<String> {
     table.add_row(["file", &bytes(size)]);
     table.add_row([
         "trained by",
-        &format!("fastvae {}, {} epochs", description.library_version, description.epochs.len()),
+        &format!("fastvae {}, {} epochs", description.trained_by, description.epochs.len()),
     ]);
     if let Some(statistics) = &description.statistics {
         let count = |key: &str| statistics[key].as_u64().map_or_else(|| "?".to_string(), thousands);
@@ -192,7 +192,7 @@ fn baseline_json(baseline: &Baseline, size: u64) -> Result<Map<String, Value>> {
     object.insert("bytes".into(), size.into());
     object.insert("titles".into(), baseline.titles().is_some().into());
     object.insert("stored_users".into(), json!(baseline.users().map(|users| users.n_users())));
-    object.insert("version".into(), description.library_version.clone().into());
+    object.insert("version".into(), description.trained_by.clone().into());
     object.insert("statistics".into(), json!(description.statistics));
     object.insert("config".into(), serde_json::to_value(&description.settings)?);
     Ok(object)
@@ -206,7 +206,7 @@ fn baseline_text(baseline: &Baseline, size: u64) -> Result<String> {
     let stored = baseline.users().map_or_else(|| "none".to_string(), |users| thousands(users.n_users()));
     table.add_row(["stored users", &stored]);
     table.add_row(["file", &bytes(size)]);
-    table.add_row(["trained by", &format!("fastvae {}", description.library_version)]);
+    table.add_row(["trained by", &format!("fastvae {}", description.trained_by)]);
     let mut text = display::text(table, []);
     text.push_str("\nsettings\n");
     for line in toml::to_string(&description.settings)?.lines().filter(|line| !line.is_empty()) {

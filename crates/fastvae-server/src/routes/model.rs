@@ -35,7 +35,7 @@ pub(crate) async fn model(State(app): State<App>) -> Json<ModelResponse> {
         latent: parameters.latent(),
         n_parameters: parameters.n_parameters(),
         format: FORMAT,
-        library_version: description.library_version.clone(),
+        library_version: description.trained_by.clone(),
         search: served.search.as_ref().map(|search| json(&search.calibration())),
         statistics: description.statistics.clone(),
         evaluation: description.evaluation.as_ref().map(json),

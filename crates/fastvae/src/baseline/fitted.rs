@@ -31,7 +31,8 @@ const MOST_ITEMS: usize = u32::MAX as usize - 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BaselineDescription {
     /// Version of the library that trained it.
-    pub library_version: String,
+    #[serde(rename = "library_version")]
+    pub trained_by: String,
     /// What was trained, and how.
     pub settings: Settings,
     /// The training data: [`Statistics`] as JSON.
@@ -69,7 +70,7 @@ impl Baseline {
             titles: None,
             users: None,
             description: BaselineDescription {
-                library_version: env!("CARGO_PKG_VERSION").to_string(),
+                trained_by: env!("CARGO_PKG_VERSION").to_string(),
                 settings,
                 statistics: Some(statistics),
                 evaluation: None,

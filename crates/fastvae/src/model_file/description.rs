@@ -10,7 +10,8 @@ use crate::eval::Evaluation;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Version of the library that trained it.
-    pub library_version: String,
+    #[serde(rename = "library_version")]
+    pub trained_by: String,
     /// The settings of the training run.
     pub config: Config,
     /// The training data: [`crate::data::Statistics`] as JSON.
@@ -46,7 +47,7 @@ impl Description {
     /// A description of a model trained by this version of the library.
     pub fn new(config: Config) -> Self {
         Self {
-            library_version: env!("CARGO_PKG_VERSION").to_string(),
+            trained_by: env!("CARGO_PKG_VERSION").to_string(),
             config,
             statistics: None,
             evaluation: None,
