@@ -1,6 +1,6 @@
 """What people use today, timed by the epoch: run by `benchmarks/speed` in its throw-away environment.
 
-  peers.py MODEL DATA.npz --epochs N --threads N     prints one JSON object
+  peers.py MODEL DATA.npz --epochs N --threads N [--device cuda]     prints one JSON object
 
 DATA.npz is a SciPy matrix, users x items. Each model learns from the same interactions on the same threads; what it builds
 before its first epoch is not counted.
@@ -43,9 +43,12 @@ def mult_vae(matrix, arguments, clock):
     import torch
 
     torch.set_num_threads(arguments.threads)
+    torch.set_default_device(arguments.device)
     torch.manual_seed(0)
     n_users, n_items = matrix.shape
-    starts, items = torch.from_numpy(matrix.indptr.astype(numpy.int64)), torch.from_numpy(matrix.indices.astype(numpy.int64))
+    starts, items = (
+        torch.from_numpy(part.astype(numpy.int64)).to(arguments.device) for part in (matrix.indptr, matrix.indices)
+    )
 
     class MultVae(torch.nn.Module):
         def __init__(self, hidden, latent):
@@ -79,6 +82,8 @@ def mult_vae(matrix, arguments, clock):
                 optimizer.zero_grad(set_to_none=True)
                 (divergence - likelihood).backward()
                 optimizer.step()
+            if arguments.device != "cpu":
+                torch.cuda.synchronize()
 
 
 def als(matrix, arguments, clock):
@@ -122,6 +127,7 @@ def main():
     parser.add_argument("--factors", type=int, default=64)
     parser.add_argument("--hidden", type=int, default=200)
     parser.add_argument("--latent", type=int, default=32)
+    parser.add_argument("--device", default="cpu", help="of PyTorch's models")
     arguments = parser.parse_args()
 
     import numpy

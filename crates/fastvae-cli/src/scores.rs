@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
+use fastvae::Training;
 use fastvae::data::Interactions;
 use fastvae::eval::{Evaluation, Measure, Metric, Scorer, evaluate, evaluate_popularity};
 use fastvae::resources;
@@ -49,9 +50,37 @@ impl Scores {
         test: &Interactions,
         cut_offs: &[usize],
     ) -> Result<Self> {
+        Self::measured(counts, histories, test, cut_offs, |metrics| {
+            evaluate(scorer, histories, test, metrics)
+        })
+    }
+
+    /// As [`Scores::of`], for a training's parameters; on its device where that ranks.
+    ///
+    /// # Errors
+    /// As [`Training::evaluate`].
+    pub fn of_training(
+        training: &mut Training,
+        counts: &[u32],
+        histories: &Interactions,
+        test: &Interactions,
+        cut_offs: &[usize],
+    ) -> Result<Self> {
+        Self::measured(counts, histories, test, cut_offs, |metrics| {
+            training.evaluate(histories, test, metrics)
+        })
+    }
+
+    fn measured(
+        counts: &[u32],
+        histories: &Interactions,
+        test: &Interactions,
+        cut_offs: &[usize],
+        measure: impl FnOnce(&[Metric]) -> fastvae::Result<Evaluation>,
+    ) -> Result<Self> {
         let metrics = Metric::grid(&Measure::ALL, cut_offs);
         let (clock, cpu) = (Instant::now(), resources::cpu_seconds());
-        let model = evaluate(scorer, histories, test, &metrics)?;
+        let model = measure(&metrics)?;
         let (seconds, cpu_seconds) = (clock.elapsed().as_secs_f64(), resources::cpu_seconds() - cpu);
         let popularity = evaluate_popularity(counts, histories, test, &metrics)?;
         Ok(Self { model, popularity, seconds, cpu_seconds })

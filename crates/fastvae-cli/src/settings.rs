@@ -8,6 +8,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use fastvae::Config;
 use fastvae::baseline::Kind;
+use fastvae::config::Device;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -79,6 +80,10 @@ pub struct SettingFlags {
     /// Worker threads; the result does not depend on it [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<u32>,
+
+    /// What trains: auto (a GPU where one can be used), cpu, cuda, or cuda:N for GPU number N [default: auto]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    device: Option<Device>,
 
     /// Seed of all random numbers, the split's included
     #[arg(long, value_name = "SEED")]
@@ -207,11 +212,16 @@ impl SettingFlags {
             ("proposal", text(&self.proposal)),
             ("epochs", number(self.epochs)),
             ("threads", number(self.threads)),
+            ("device", self.device.map(|device| Value::String(device.to_string()))),
         ]
         .into_iter()
         .filter_map(|(key, value)| value.map(|value| (key.to_string(), value)))
         .collect()
     }
+}
+
+fn device(text: &str) -> Result<Device, String> {
+    text.parse().map_err(|error: fastvae::Error| error.to_string())
 }
 
 fn preset_named(value: &Value) -> Result<Preset> {

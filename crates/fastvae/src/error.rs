@@ -73,6 +73,15 @@ pub enum Error {
         loss: f64,
     },
 
+    /// A GPU is missing, too small, or reported a failure.
+    #[error("{problem}; {remedy}")]
+    Device {
+        /// What is wrong, with what the driver said.
+        problem: String,
+        /// What to do.
+        remedy: String,
+    },
+
     /// Whoever watched the work asked to stop it.
     #[error("interrupted; nothing is kept")]
     Interrupted,
@@ -118,6 +127,11 @@ impl Error {
     /// An [`Error::Config`] for the dotted `key`.
     pub fn config(key: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Config { key: key.into(), problem: problem.into(), remedy: remedy.into() }
+    }
+
+    /// An [`Error::Device`].
+    pub fn device(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Device { problem: problem.into(), remedy: remedy.into() }
     }
 
     /// An [`Error::ModelFile`] for `path`.

@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use crate::backend::device_bytes;
 use crate::config::{Config, ModelKind, ProposalKind};
 use crate::math::matrix::LANES;
 use crate::proposal::Partitions;
@@ -36,6 +37,8 @@ pub struct MemoryPlan {
     pub parts: Vec<MemoryPart>,
     /// What reading the data takes, before anything of `parts` but the interactions is there.
     pub reading_bytes: u64,
+    /// What it needs on a GPU, where one trains.
+    pub gpu_bytes: u64,
     /// A checkpoint on disk.
     pub checkpoint_bytes: u64,
     /// The model file, without titles and stored users.
@@ -127,6 +130,7 @@ impl MemoryPlan {
         let exact = parameter_bytes(config, n_items, |n| n as u64);
         Self {
             parts,
+            gpu_bytes: device_bytes(config, n_users, n_items, n_interactions),
             reading_bytes: PROGRAM + interactions * READING + (users + items) * ID,
             checkpoint_bytes: exact * if validates { 4 } else { 3 } + proposal_bytes(config, n_items) / 2,
             model_bytes: exact + items * (4 + ID) + proposal_bytes(config, n_items) / 4,

@@ -118,9 +118,7 @@ impl Demo {
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
         }
         let counts = parts.train.item_counts();
-        let scores = training.with_parameters(|parameters| {
-            Scores::of(parameters, &counts, &parts.train, &parts.test, &[10, 20, 50])
-        })?;
+        let scores = Scores::of_training(&mut training, &counts, &parts.train, &parts.test, &[10, 20, 50])?;
         let records = training.records().to_vec();
         let mut model = training.into_model()?;
         let description = model.description_mut();

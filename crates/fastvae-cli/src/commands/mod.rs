@@ -3,6 +3,7 @@
 mod compare;
 mod completions;
 mod demo;
+mod doctor;
 mod evaluate;
 mod generate;
 mod inspect;
@@ -65,6 +66,7 @@ enum Command {
     Similar(similar::Similar),
     Serve(serve::Serve),
     Plan(plan::Plan),
+    Doctor(doctor::Doctor),
     Completions(completions::Completions),
 }
 
@@ -93,6 +95,7 @@ impl Cli {
             Command::Similar(similar) => similar.run().map(done),
             Command::Serve(serve) => serve.run().map(done),
             Command::Plan(plan) => plan.run().map(done),
+            Command::Doctor(doctor) => doctor.run().map(done),
             Command::Completions(completions) => completions.run().map(done),
         }
     }

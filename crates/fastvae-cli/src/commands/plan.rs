@@ -101,6 +101,7 @@ impl Plan {
                 "fits": fits,
                 "parts": memory.parts,
                 "reading_bytes": memory.reading_bytes,
+                "gpu_bytes": memory.gpu_bytes,
                 "checkpoint_bytes": memory.checkpoint_bytes,
                 "model_bytes": memory.model_bytes,
                 "step_operations_per_epoch": cost.step_operations,
@@ -143,6 +144,7 @@ fn memory_text(memory: &MemoryPlan, available: Option<u64>) -> String {
         "before the training; not at the same time",
     ]);
     table.add_row(["predicted peak", &bytes(memory.peak_bytes()), &available]);
+    table.add_row(["on a GPU", &bytes(memory.gpu_bytes), "where --device puts the training there"]);
     table.add_row(["checkpoint", &bytes(memory.checkpoint_bytes), "on disk"]);
     table.add_row(["model", &bytes(memory.model_bytes), "on disk, without titles and users"]);
     display::text(table, [1])

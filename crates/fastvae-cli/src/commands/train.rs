@@ -41,7 +41,7 @@ Settings come from the preset, then --config, then --set, then flags such as --e
 Keys: model hidden latent activation dropout latent_samples item_bias proposal estimator negatives codewords
 codebooks quantizer popularity kl.beta kl.gamma kl.anneal_steps optimizer learning_rate decay.schedule
 decay.factor decay.every weight_decay weight_decay_mode clip batch epochs patience validate_every
-validation_users seed threads refresh_every; `fastvae inspect MODEL` shows the values of a trained model.
+validation_users seed threads refresh_every device; `fastvae inspect MODEL` shows the values of a trained model.
 The baselines have keys of their own; a wrong one lists them, and `fastvae compare` tries several.
 Ctrl-C saves a checkpoint beside the model (MODEL.checkpoint), from which --resume goes on.")]
 pub struct Train {
@@ -154,9 +154,7 @@ impl Train {
         let counts = whole.item_counts();
         if let Some(test) = &parts.test {
             let histories = parts.history.as_ref().unwrap_or(&whole);
-            let scores = training.with_parameters(|parameters| {
-                Scores::of(parameters, &counts, histories, test, &self.cut_offs.at)
-            })?;
+            let scores = Scores::of_training(&mut training, &counts, histories, test, &self.cut_offs.at)?;
             report.scores = Some(scores);
         }
         report.note_training(&training);

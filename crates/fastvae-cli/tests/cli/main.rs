@@ -5,6 +5,7 @@
 mod baselines;
 mod cache;
 mod commands;
+mod device;
 mod messages;
 mod real_data;
 mod resume;

@@ -2,14 +2,58 @@
 //! specification, and any other repeats its verbs and passes the same contract tests.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod device_plan;
 mod phases;
 
 pub use cpu::{CpuBackend, MomentTables};
+pub use device_plan::device_bytes;
 pub use phases::{Phase, PhaseTimes};
 
-use crate::data::UserId;
+use std::sync::Arc;
+
+use crate::config::Config;
+#[cfg(not(feature = "cuda"))]
+use crate::config::Device;
+use crate::data::{Interactions, ItemId, UserId};
+#[cfg(not(feature = "cuda"))]
+use crate::error::Error;
 use crate::error::Result;
+use crate::loss::KlWeight;
 use crate::model::Parameters;
+
+/// What [`gpus`] found out about the machine's GPUs.
+#[derive(Debug, Clone, Default)]
+pub struct Gpus {
+    /// The version of CUDA that the driver offers, where there is a driver.
+    pub driver: Option<String>,
+    /// The GPUs, by number.
+    pub devices: Vec<FoundGpu>,
+    /// Why no GPU can be used, where none can.
+    pub obstacle: Option<String>,
+}
+
+/// One GPU.
+#[derive(Debug, Clone)]
+pub struct FoundGpu {
+    /// What the driver calls it.
+    pub name: String,
+    /// Its memory in bytes: free, and in all.
+    pub memory: (usize, usize),
+    /// Its compute capability.
+    pub capability: (i32, i32),
+    /// Number of multiprocessors.
+    pub multiprocessors: i32,
+}
+
+/// Looks for GPUs that can train; never fails.
+pub fn gpus() -> Gpus {
+    #[cfg(feature = "cuda")]
+    return cuda::look();
+    #[cfg(not(feature = "cuda"))]
+    Gpus { obstacle: Some("this build of fastvae has no CUDA backend".into()), ..Gpus::default() }
+}
 
 /// Where in a run a step stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,19 +84,101 @@ impl std::ops::AddAssign for StepReport {
 }
 
 /// A machine that trains: it holds the interactions, the parameters, the optimiser's state and the proposal.
-pub trait Backend: Send {
+pub trait Backend: Send + std::fmt::Debug {
     /// Rebuilds what the proposal derives from the item vectors.
     ///
     /// # Errors
-    /// [`crate::Error::Config`] if the proposal's settings do not fit the catalogue.
+    /// [`crate::Error::Config`] if the proposal's settings do not fit the catalogue, or what the device reports.
     fn refresh(&mut self, epoch: usize) -> Result<()>;
 
-    /// Runs one step on a batch of distinct users and returns what it saw.
+    /// Tells the order of the users in the epoch of `context`, whose next step this is; `done` of them were trained
+    /// on before. Comes before the steps of an epoch.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn begin_epoch(&mut self, _context: StepContext, _order: &[UserId], _done: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// Runs one step on a batch of distinct users and returns what it saw, or lets it run on and reports it later.
     ///
     /// # Errors
     /// What the device reports; the CPU reports none.
     fn step(&mut self, users: &[UserId], context: StepContext) -> Result<StepReport>;
 
-    /// The parameters as they are now, brought into the order of the items from wherever the steps keep them.
-    fn parameters(&mut self) -> &Parameters;
+    /// Waits for the steps under way; returns what they saw that no step has reported.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn end_epoch(&mut self) -> Result<StepReport> {
+        Ok(StepReport::default())
+    }
+
+    /// The parameters as they are now, in this machine's memory and the order of the items.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn parameters(&mut self) -> Result<&Parameters> {
+        Ok(self.host()?.latest())
+    }
+
+    /// The state in this machine's memory, the newest there is.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn host(&mut self) -> Result<&mut CpuBackend>;
+
+    /// The state in this machine's memory was changed from outside, and is the newest now.
+    fn restored(&mut self) {}
+
+    /// The `k` best items of each of `users`, best first, without those of their rows of `histories`; `ItemId::MAX`
+    /// after the last. By the parameters `by`, or those of now. None where this machine's cores rank as well.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn rank(
+        &mut self,
+        _by: Option<&Parameters>,
+        _histories: &Interactions,
+        _users: &[UserId],
+        _k: usize,
+    ) -> Result<Option<Vec<ItemId>>> {
+        Ok(None)
+    }
+
+    /// The weight of the KL divergence in use.
+    fn kl_weight(&self) -> KlWeight;
+
+    /// Time of each phase since the start, summed over threads.
+    fn phase_times(&self) -> PhaseTimes {
+        PhaseTimes::default()
+    }
+
+    /// What trains, in words.
+    fn name(&self) -> String;
+
+    /// Whether [`Backend::host`] has nothing to fetch.
+    fn has_host_state(&self) -> bool {
+        true
+    }
+}
+
+/// The backend that `config` asks for.
+///
+/// # Errors
+/// [`crate::Error::Config`] if the configuration cannot work, [`crate::Error::Device`] if it asks for a GPU that cannot be used.
+pub fn open(config: &Config, train: Arc<Interactions>) -> Result<Box<dyn Backend>> {
+    config.validate()?;
+    #[cfg(feature = "cuda")]
+    if let Some(backend) = cuda::choose(config, &train)? {
+        return Ok(Box::new(backend));
+    }
+    #[cfg(not(feature = "cuda"))]
+    if let Device::Cuda(_) = config.device {
+        return Err(Error::device(
+            "this build of fastvae has no CUDA backend",
+            "build it with the feature `cuda`, or train with --device cpu",
+        ));
+    }
+    Ok(Box::new(CpuBackend::new(config, train)?))
 }

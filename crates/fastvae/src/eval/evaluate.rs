@@ -110,6 +110,35 @@ pub fn evaluate_popularity(
     Ok(protocol.evaluation(total))
 }
 
+/// As [`evaluate`], for lists that somebody else ranked: `ranked(users, k)` gives the `k` best items of each user, best
+/// first and `ItemId::MAX` after the last, or nothing if it cannot.
+///
+/// # Errors
+/// [`Error::Data`] if the two differ in users or items, and what `ranked` reports.
+pub fn evaluate_lists(
+    histories: &Interactions,
+    test: &Interactions,
+    metrics: &[Metric],
+    ranked: impl FnOnce(&[UserId], usize) -> Result<Option<Vec<ItemId>>>,
+) -> Result<Option<Evaluation>> {
+    let protocol = Protocol::new(histories, test, metrics)?;
+    let users: Vec<UserId> = protocol.users.iter().map(|&user| user as UserId).collect();
+    let k = depth(metrics);
+    let Some(lists) = ranked(&users, k)? else { return Ok(None) };
+    let blocks: Vec<Sums> = lists
+        .par_chunks(USERS * k.max(1))
+        .enumerate()
+        .map(|(block, lists)| {
+            protocol.sums(lists.chunks_exact(k).enumerate().map(|(at, list)| {
+                (block * USERS + at, list.iter().copied().take_while(|&item| item != ItemId::MAX))
+            }))
+        })
+        .collect();
+    let mut total = Sums::default();
+    blocks.iter().for_each(|sums| total.add(sums));
+    Ok(Some(protocol.evaluation(total)))
+}
+
 /// Who is evaluated, on what.
 struct Protocol<'a> {
     test: &'a Interactions,

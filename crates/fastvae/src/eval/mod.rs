@@ -8,7 +8,7 @@ mod ranking;
 mod scorer;
 mod topk;
 
-pub use evaluate::{evaluate, evaluate_popularity, evaluate_users};
+pub use evaluate::{evaluate, evaluate_lists, evaluate_popularity, evaluate_users};
 pub use evaluation::{Estimate, Evaluation};
 pub use metrics::{Measure, Metric, Yardstick};
 pub use paired::PairedDifference;

@@ -58,7 +58,7 @@ impl Codebook {
     }
 
     /// Codeword numbers as the lanes: `columns x n_codewords`, padded with zeros.
-    pub(super) fn transposed(&self) -> &Matrix {
+    pub(crate) fn transposed(&self) -> &Matrix {
         &self.transposed
     }
 

@@ -124,6 +124,21 @@ pub fn cluster(
     Clustering { codebook, codes, distortion }
 }
 
+/// How [`cluster`] starts: the offset of its sample and, unless `warm`, the first codewords.
+#[cfg(feature = "cuda")]
+pub(crate) fn start(
+    points: &Points<'_>,
+    n_codewords: usize,
+    warm: bool,
+    seed: u64,
+    epoch: u32,
+    part: u16,
+) -> (usize, Option<Codebook>) {
+    let mut stream = Stream::with_part(seed, Purpose::KMeans, part, epoch, 0);
+    let sample = Sample::of(points.len(), SAMPLE.max(256 * n_codewords), &mut stream);
+    (sample.offset, (!warm).then(|| first_codewords(points, n_codewords, &mut stream)))
+}
+
 /// Evenly spaced points: `n` of `of`, the whole or a part.
 #[derive(Debug, Clone, Copy)]
 struct Sample {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, MomentTables};
+use crate::backend::MomentTables;
 use crate::config::{Config, Schedule};
 use crate::data::Interactions;
 use crate::error::{Error, Result};
@@ -48,7 +48,7 @@ impl Training {
     /// [`Error::Io`] if the file cannot be written.
     pub fn save_checkpoint(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let json = |value: serde_json::Result<String>| value.expect("plain structs always become JSON");
-        let (parameters, moments, proposal) = self.backend.state();
+        let (parameters, moments, proposal) = self.backend.host()?.state();
         let state = proposal.map(|proposal| proposal.state()).unwrap_or_default();
         let mut writer = TensorWriter::new();
         writer.metadata("kind", "checkpoint");
@@ -72,8 +72,8 @@ impl Training {
         writer.write(path)
     }
 
-    /// The run that was saved to `path`, on the same data and settings. Only `threads` may differ, and `epochs`
-    /// where the learning rate's schedule does not depend on it.
+    /// The run that was saved to `path`, on the same data and settings. Only `threads` and `device` may differ, and
+    /// `epochs` where the learning rate's schedule does not depend on it.
     ///
     /// # Errors
     /// [`Error::ModelFile`] if the checkpoint is damaged or belongs to other data, [`Error::Config`] with the
@@ -103,16 +103,17 @@ impl Training {
         }
         run.progress = metadata::<Progress>(&file, "progress")?;
         if run.progress.best.is_some() {
-            let mut best = run.backend.parameters().clone();
+            let mut best = run.backend.parameters()?.clone();
             read_parameters(&file, "best", &mut best)?;
             run.best = Some(best);
         }
-        let (parameters, moments, proposal) = run.backend.state_mut();
+        let (parameters, moments, proposal) = run.backend.host()?.state_mut();
         read_parameters(&file, "now", parameters)?;
         read_moments(&file, moments)?;
         if let Some(proposal) = proposal {
             proposal.restore(proposal_state(&file)?).map_err(|e| file.damaged(e.to_string()))?;
         }
+        run.backend.restored();
         Ok(run)
     }
 }
@@ -127,6 +128,7 @@ fn same_settings(now: &Config, then: &Config) -> Result<()> {
     let free_epochs = now.decay.schedule != Schedule::Linear;
     let then = Config {
         threads: now.threads,
+        device: now.device,
         epochs: if free_epochs { now.epochs } else { then.epochs },
         ..then.clone()
     };
@@ -287,7 +289,7 @@ mod tests {
     /// All parameters of a finished run, as bits.
     fn finished(mut run: Training) -> Vec<u32> {
         assert_eq!(run.run(|_, _| Ok(Control::Continue)).unwrap(), Outcome::Finished);
-        let p = run.parameters();
+        let p = run.parameters().unwrap();
         let tables = tables(p).into_iter().flat_map(|(_, table)| table.data());
         tables.chain(p.item_bias.iter().flatten()).map(|value| value.to_bits()).collect()
     }

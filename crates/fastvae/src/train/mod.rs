@@ -14,12 +14,13 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, CpuBackend, StepContext, StepReport};
+use crate::backend::{self, Backend, PhaseTimes, StepContext, StepReport};
 use crate::config::Config;
 use crate::data::{Interactions, Statistics, UserId, hold_out};
 use crate::error::{Error, Result};
-use crate::eval::{Estimate, Measure, Metric, evaluate};
+use crate::eval::{Estimate, Evaluation, Measure, Metric, evaluate, evaluate_lists};
 use crate::index::{IndexSettings, InvertedMultiIndex};
+use crate::loss::KlWeight;
 use crate::math::{Purpose, Stream};
 use crate::model::{Parameters, ParametersView};
 use crate::model_file::{Description, Model};
@@ -38,7 +39,7 @@ pub struct Training {
     validation: Option<Interactions>,
     /// Users with interactions: those that a batch can hold.
     users: Vec<UserId>,
-    backend: CpuBackend,
+    backend: Box<dyn Backend>,
     pool: rayon::ThreadPool,
     progress: Progress,
     /// The parameters of the best validation, where there is one.
@@ -94,6 +95,14 @@ struct Sums {
     seconds: f64,
     cpu_seconds: f64,
     index_seconds: f64,
+}
+
+impl Sums {
+    fn add(&mut self, report: StepReport) {
+        self.likelihood_loss += report.likelihood_loss;
+        self.kl += report.kl;
+        self.weighted_kl += report.weighted_kl;
+    }
 }
 
 /// The validation whose parameters are kept.
@@ -175,7 +184,7 @@ impl Training {
                 Error::config("threads", format!("{threads} threads cannot be started ({e})"), "give fewer")
             })?;
         let train = Arc::new(train);
-        let backend = pool.install(|| CpuBackend::new(config, train.clone()))?;
+        let backend = pool.install(|| backend::open(config, train.clone()))?;
         let users = (0..train.n_users() as UserId)
             .filter(|&user| !train.row(user as usize).items.is_empty())
             .collect();
@@ -211,9 +220,19 @@ impl Training {
         self.progress.best
     }
 
-    /// The machine under the run.
-    pub fn backend(&self) -> &CpuBackend {
-        &self.backend
+    /// What the run trains on, in words.
+    pub fn device(&self) -> String {
+        self.backend.name()
+    }
+
+    /// The weight of the KL divergence in use.
+    pub fn kl_weight(&self) -> KlWeight {
+        self.backend.kl_weight()
+    }
+
+    /// Time of each phase since the start, summed over threads.
+    pub fn phase_times(&self) -> PhaseTimes {
+        self.backend.phase_times()
     }
 
     /// The threads that the run works on.
@@ -222,24 +241,57 @@ impl Training {
     }
 
     /// The parameters of the best validation, or without one those of now.
-    pub fn parameters(&mut self) -> &Parameters {
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn parameters(&mut self) -> Result<&Parameters> {
         match &self.best {
-            Some(best) => best,
+            Some(best) => Ok(best),
             None => self.backend.parameters(),
         }
     }
 
     /// Runs `work` on [`Training::parameters`], on the run's threads.
-    pub fn with_parameters<T: Send>(&mut self, work: impl FnOnce(ParametersView<'_>) -> T + Send) -> T {
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn with_parameters<T: Send>(
+        &mut self,
+        work: impl FnOnce(ParametersView<'_>) -> T + Send,
+    ) -> Result<T> {
         let parameters = match &self.best {
             Some(best) => best,
-            None => self.backend.parameters(),
+            None => self.backend.parameters()?,
         };
-        self.pool.install(|| work(parameters.view()))
+        Ok(self.pool.install(|| work(parameters.view())))
+    }
+
+    /// Measures [`Training::parameters`] on held-out interactions, as [`evaluate`] does; on the device where it ranks.
+    ///
+    /// # Errors
+    /// As [`evaluate`], and what the device reports.
+    pub fn evaluate(
+        &mut self,
+        histories: &Interactions,
+        test: &Interactions,
+        metrics: &[Metric],
+    ) -> Result<Evaluation> {
+        let Self { backend, best, pool, .. } = self;
+        let best = best.as_ref();
+        let ranked = pool.install(|| {
+            evaluate_lists(histories, test, metrics, |users, k| backend.rank(best, histories, users, k))
+        })?;
+        match ranked {
+            Some(evaluation) => Ok(evaluation),
+            None => self.with_parameters(|parameters| evaluate(parameters, histories, test, metrics))?,
+        }
     }
 
     /// The parameters as the last step left them.
-    pub fn latest_parameters(&mut self) -> &Parameters {
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn latest_parameters(&mut self) -> Result<&Parameters> {
         self.backend.parameters()
     }
 
@@ -248,14 +300,18 @@ impl Training {
     /// # Errors
     /// What [`Model::new`] and the index report.
     pub fn into_model(self) -> Result<Model> {
-        let Self { config, train, backend, pool, progress, best, .. } = self;
+        let Self { config, train, mut backend, pool, progress, best, .. } = self;
         let mut description = Description::new(config.clone());
         let json =
             |value: serde_json::Result<serde_json::Value>| value.expect("plain structs always become JSON");
         description.statistics = Some(json(serde_json::to_value(Statistics::of(&train))));
         description.epochs =
             progress.records.iter().map(|record| json(serde_json::to_value(record))).collect();
-        let parameters = best.unwrap_or_else(|| backend.into_parameters());
+        let parameters = match best {
+            Some(best) => best,
+            None => backend.host()?.take_parameters(),
+        };
+        drop(backend);
         let settings = IndexSettings::from(&config);
         let index = (settings.n_codewords <= train.n_items()).then(|| {
             let vectors = parameters.items.view();
@@ -308,6 +364,9 @@ impl Training {
         let mut order = self.users.clone();
         Stream::new(self.config.seed, Purpose::Shuffle, epoch as u32, 0).shuffle(&mut order);
         let n_steps = order.len().div_ceil(self.config.batch);
+        let context = StepContext { epoch, step: self.progress.step };
+        let done = self.progress.step_in_epoch * self.config.batch;
+        self.timed(|run| run.backend.begin_epoch(context, &order, done))?;
         for batch in order.chunks(self.config.batch).skip(self.progress.step_in_epoch) {
             let context = StepContext { epoch, step: self.progress.step };
             let report = self.timed(|run| run.pool.install(|| run.backend.step(batch, context)))?;
@@ -326,6 +385,8 @@ impl Training {
                 return Ok(Control::Stop);
             }
         }
+        let report = self.timed(|run| run.backend.end_epoch())?;
+        self.progress.sums.add(report);
         self.finish_epoch()?;
         let record = self.progress.records.last().expect("an epoch has just been recorded").clone();
         observer(self, Event::Epoch(&record))
@@ -342,9 +403,7 @@ impl Training {
 
     fn note_step(&mut self, report: StepReport, n_users: usize) {
         let Progress { sums, step_in_epoch, step, .. } = &mut self.progress;
-        sums.likelihood_loss += report.likelihood_loss;
-        sums.kl += report.kl;
-        sums.weighted_kl += report.weighted_kl;
+        sums.add(report);
         sums.users += n_users;
         *step_in_epoch += 1;
         *step += 1;
@@ -357,9 +416,18 @@ impl Training {
         let last = epoch + 1 == self.config.epochs;
         let validation = match &self.validation {
             Some(part) if (epoch + 1).is_multiple_of(self.config.validate_every) || last => {
-                let parameters = self.backend.parameters().view();
-                let evaluation =
-                    self.pool.install(|| evaluate(parameters, &self.train, part, &[VALIDATION_METRIC]))?;
+                let Self { backend, train, pool, .. } = self;
+                let metrics = &[VALIDATION_METRIC];
+                let ranked = pool.install(|| {
+                    evaluate_lists(train, part, metrics, |users, k| backend.rank(None, train, users, k))
+                })?;
+                let evaluation = match ranked {
+                    Some(evaluation) => evaluation,
+                    None => {
+                        let parameters = backend.parameters()?.view();
+                        pool.install(|| evaluate(parameters, train, part, metrics))?
+                    }
+                };
                 evaluation.metrics.get(&VALIDATION_METRIC).copied()
             }
             _ => None,
@@ -376,15 +444,13 @@ impl Training {
             index_seconds: sums.index_seconds,
             cpu_seconds: sums.cpu_seconds,
             users_per_second: n / sums.seconds.max(1e-9),
-            proposal: self.pool.install(|| {
-                diagnostics::diagnose(&self.config, &mut self.backend, &self.train, &self.users, epoch)
-            }),
+            proposal: self.diagnose(epoch)?,
         };
         if !record.loss.is_finite() {
             return Err(Error::Diverged { epoch: record.epoch, loss: record.loss });
         }
         if let Some(estimate) = validation {
-            self.note_validation(epoch + 1, estimate);
+            self.note_validation(epoch + 1, estimate)?;
         }
         let progress = &mut self.progress;
         progress.records.push(record);
@@ -398,19 +464,31 @@ impl Training {
     ///
     /// The noise is half a standard error over the validation users. Within it the later epoch is kept: as the
     /// step size falls, later is better on average, and the largest of many noisy values is not.
-    fn note_validation(&mut self, epoch: usize, estimate: Estimate) {
+    fn note_validation(&mut self, epoch: usize, estimate: Estimate) -> Result<()> {
         let Progress { best, highest, waited, .. } = &mut self.progress;
         let value = estimate.mean;
         *highest = highest.max(value);
         if value < *highest - 0.5 * estimate.standard_error.unwrap_or(0.0) {
             *waited += 1;
-            return;
+            return Ok(());
         }
         *waited = 0;
         *best = Some(BestEpoch { epoch, value });
         match &mut self.best {
-            Some(best) => best.copy_from(self.backend.parameters()),
-            best => *best = Some(self.backend.parameters().clone()),
+            Some(best) => best.copy_from(self.backend.parameters()?),
+            best => *best = Some(self.backend.parameters()?.clone()),
         }
+        Ok(())
+    }
+
+    /// How close the proposal is to the softmax; not where the state would have to be fetched from a device for it.
+    fn diagnose(&mut self, epoch: usize) -> Result<Option<ProposalDiagnostics>> {
+        if !self.backend.has_host_state() {
+            return Ok(None);
+        }
+        let host = self.backend.host()?;
+        let found =
+            self.pool.install(|| diagnostics::diagnose(&self.config, host, &self.train, &self.users, epoch));
+        Ok(found)
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use fastvae::config::{ModelKind, ProposalKind};
-use fastvae::eval::{Measure, Metric, evaluate};
+use fastvae::eval::{Measure, Metric};
 use fastvae::train::{Control, Event, Outcome, Training};
 use fastvae::{Config, Error};
 use serde::{Deserialize, Serialize};
@@ -76,8 +76,7 @@ fn trained(trial: &Trial, config: &Config, epochs: &[usize]) -> Result<Curve> {
         if let Event::Epoch(record) = event
             && epochs.contains(&record.epoch)
         {
-            let evaluation =
-                run.with_parameters(|model| evaluate(model, &trial.train, &trial.test, &[NDCG, RECALL]))?;
+            let evaluation = run.evaluate(&trial.train, &trial.test, &[NDCG, RECALL])?;
             let mean = |metric| evaluation.mean(metric).unwrap_or(0.0);
             points.push(Point { epoch: record.epoch, ndcg: mean(NDCG), recall: mean(RECALL) });
         }

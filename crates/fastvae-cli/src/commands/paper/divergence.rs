@@ -99,7 +99,7 @@ fn trained(trial: &Trial, config: &Config) -> Result<Parameters> {
     let mut training = Training::new(&Config { threads, ..config.clone() }, trial.train.clone())?;
     training.run(|_, _| Ok(if interrupt::requested() { Control::Stop } else { Control::Continue }))?;
     stop_if_asked()?;
-    Ok(training.parameters().clone())
+    Ok(training.parameters()?.clone())
 }
 
 fn measured(trial: &Trial, config: &Config, parameters: &Parameters) -> Result<Vec<Measured>> {

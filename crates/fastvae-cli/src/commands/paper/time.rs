@@ -100,7 +100,7 @@ fn measured(data: &Interactions, config: &Config, threads: usize) -> Result<Epoc
     let mut training = Training::new(&Config { threads, ..config.clone() }, data.clone())?;
     let mut drawn_before = 0.0;
     let sampling = |run: &Training| {
-        let times = run.backend().phase_times();
+        let times = run.phase_times();
         (times.seconds(Phase::Draw) + times.seconds(Phase::Settle)) / threads as f64
     };
     training.run(|run, event| {

@@ -31,6 +31,7 @@ pub struct Report {
     records: Vec<EpochRecord>,
     best: Option<BestEpoch>,
     threads: usize,
+    device: String,
     kl_weight: Option<KlWeight>,
     phases: PhaseTimes,
     /// Whether the table of phases is shown.
@@ -59,6 +60,7 @@ impl Report {
             records: Vec::new(),
             best: None,
             threads: 0,
+            device: String::new(),
             kl_weight: None,
             phases: PhaseTimes::default(),
             with_profile: false,
@@ -71,8 +73,9 @@ impl Report {
         self.records = training.records().to_vec();
         self.best = training.best();
         self.threads = training.pool().current_num_threads();
-        self.kl_weight = Some(training.backend().kl_weight());
-        self.phases = training.backend().phase_times();
+        self.device = training.device();
+        self.kl_weight = Some(training.kl_weight());
+        self.phases = training.phase_times();
     }
 
     /// Looks up the most memory that was held.
@@ -121,6 +124,7 @@ impl Report {
             "model_path": self.model_path,
             "version": env!("CARGO_PKG_VERSION"),
             "threads": self.threads,
+            "device": self.device,
             "simd": math::simd::level_name(),
         });
         if let Value::Object(entries) = entries {

@@ -146,23 +146,24 @@ impl CpuBackend {
         self.proposal.as_deref()
     }
 
-    /// The weight of the KL divergence in use.
-    pub fn kl_weight(&self) -> KlWeight {
-        self.kl_weight
+    /// The parameters as they were last in the order of the items.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn latest_parameters(&self) -> &Parameters {
+        debug_assert!(!self.by_place, "a mirror never steps");
+        &self.parameters
     }
 
-    /// Time of each phase since the start, summed over threads. With several threads, the dense layers and the
-    /// updates count from their start to their end, waiting included.
-    pub fn phase_times(&self) -> PhaseTimes {
-        let mut sum = self.times;
-        self.blocks.iter().for_each(|block| sum.add(&block.times));
-        sum
-    }
-
-    /// The parameters, without the rest.
-    pub fn into_parameters(mut self) -> Parameters {
+    /// The parameters as they are now, brought into the order of the items from wherever the steps keep them.
+    pub fn latest(&mut self) -> &Parameters {
         self.order_items(false);
-        self.parameters
+        &self.parameters
+    }
+
+    /// Takes the parameters out; nothing can be trained after that.
+    pub(crate) fn take_parameters(&mut self) -> Parameters {
+        self.order_items(false);
+        let empty = Parameters::random(&Config { hidden: 1, latent: 1, ..self.config.clone() }, 0);
+        std::mem::replace(&mut self.parameters, empty)
     }
 
     /// Parameters, moments and proposal as they are now.
@@ -411,9 +412,23 @@ impl Backend for CpuBackend {
         Ok(report)
     }
 
-    fn parameters(&mut self) -> &Parameters {
-        self.order_items(false);
-        &self.parameters
+    fn host(&mut self) -> Result<&mut CpuBackend> {
+        Ok(self)
+    }
+
+    fn kl_weight(&self) -> KlWeight {
+        self.kl_weight
+    }
+
+    /// With several threads, the dense layers and the updates count from their start to their end, waiting included.
+    fn phase_times(&self) -> PhaseTimes {
+        let mut sum = self.times;
+        self.blocks.iter().for_each(|block| sum.add(&block.times));
+        sum
+    }
+
+    fn name(&self) -> String {
+        "cpu".into()
     }
 }
 

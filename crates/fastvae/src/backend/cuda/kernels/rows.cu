@@ -1,0 +1,170 @@
+// Gradients of touched rows, summed in whole numbers, and Adam.
+
+// One value's update; `p`, `m` and `v` are the parameter and its moments.
+__device__ inline void adam_step(const Run &r, const Clock &c, float &p, float &m, float &v, float g) {
+    g = fmaf(p, r.coupled_decay, g);
+    m = fmaf(g - m, 1.0f - 0.9f, m);
+    v = fmaf(g * g, 1.0f - 0.999f, v * 0.999f);
+    p = fmaf(p, -c.decoupled_decay, p);
+    p -= m * c.rate / fmaf(sqrtf(v), c.second_scale, 1e-8f);
+}
+
+__device__ inline void adam(const Run &r, Table t, u64 at, float g) {
+    float p = t.values[at], m = t.first[at], v = t.second[at];
+    adam_step(r, *r.clock, p, m, v, g);
+    t.values[at] = p;
+    t.first[at] = m;
+    t.second[at] = v;
+}
+
+// The item vectors' gradients: a group of lanes for each draw or positive, a block for a stretch of a query's draws, and
+// the last one for its positives.
+extern "C" __global__ void item_gradients(Run r) {
+    Query q;
+    if (!query_of(r, blockIdx.y, q)) return;
+    const float *z = r.queries + (u64)q.query * r.latent_stride;
+    u32 lanes = min(r.latent_stride, (u32)WARP), lane = threadIdx.x % lanes;
+    u32 groups = blockDim.x / lanes, group = threadIdx.x / lanes, stretches = gridDim.x - 1;
+    if (blockIdx.x == stretches) {
+        float share = 1.0f / r.samples;
+        for (u32 k = group; k < q.n_positives; k += groups) {
+            float weight = r.positive_gradient[q.gradient + k] * share;
+            u32 slot = r.touched_items.slot[r.positives[q.at + k]];
+            i64 *sum = r.touched_items.gradient + (u64)slot * r.latent_stride;
+            for (u32 d = lane; d < r.latent_width; d += lanes) add_gradient(sum + d, weight * z[d]);
+        }
+        return;
+    }
+    float pull = r.pull[q.query], log_sum = r.log_sum[q.query];
+    for (u32 s = blockIdx.x * groups + group; s < r.negatives; s += stretches * groups) {
+        u64 at = (u64)q.query * r.negatives + s;
+        float weight = pull * expf(r.logits[at] - log_sum);
+        if (weight == 0.0f) continue;
+        i64 *sum = r.touched_items.gradient + (u64)r.touched_items.slot[r.drawn[at]] * r.latent_stride;
+        for (u32 d = lane; d < r.latent_width; d += lanes) add_gradient(sum + d, weight * z[d]);
+    }
+}
+
+// The encoder rows' gradients: a block for each user.
+extern "C" __global__ void encoder_gradients(Run r) {
+    u32 row = blockIdx.x;
+    if (row >= r.clock->n_users) return;
+    u32 user = user_at(r, row);
+    u64 at = r.offsets[user];
+    u32 n = (u32)(r.offsets[user + 1] - at);
+    Stream s = stream_of(r, DROPOUT, 0, user);
+    float scale = r.input_scale[user];
+    const float *gradient = r.d_hidden + (u64)row * r.hidden_stride;
+    u32 lane = threadIdx.x % WARP;
+    for (u32 k = blockIdx.y * (blockDim.x / WARP) + threadIdx.x / WARP; k < n; k += gridDim.y * (blockDim.x / WARP)) {
+        float weight = input_weight(r, s, at, k, scale);
+        if (weight == 0.0f) continue;
+        i64 *sum = r.touched_encoder.gradient + (u64)r.touched_encoder.slot[r.positives[at + k]] * r.hidden_stride;
+        for (u32 h = lane; h < r.hidden_width; h += WARP) add_gradient(sum + h, weight * gradient[h]);
+    }
+}
+
+__device__ inline float in_floats(i64 sum) { return (float)((double)sum * (1.0 / (double)GRADIENT_UNIT)); }
+
+// Updates the touched rows of a table, or with dense Adam all of them: a group of lanes for each row, four values a
+// lane. Padding has no gradient and stays zero.
+__device__ inline void update_rows(const Run &r, Table table, const Touched &t, u32 stride) {
+    u32 lanes = 4;
+    while (lanes < WARP && lanes * 4 < stride) lanes *= 2;
+    u32 rows = r.dense_adam ? r.n_items : *t.count, stamp = (u32)r.clock->step;
+    Clock c = *r.clock;
+    u32 lane = threadIdx.x % lanes, each = blockDim.x / lanes;
+    for (u32 i = blockIdx.x * each + threadIdx.x / lanes; i < rows; i += gridDim.x * each) {
+        u32 row = i, slot = i;
+        bool touched = true;
+        if (r.dense_adam) {
+            touched = t.stamp[row] == stamp;
+            slot = touched ? t.slot[row] : 0;
+        } else {
+            row = t.rows[i];
+        }
+        for (u32 column = lane * 4; column < stride; column += lanes * 4) {
+            u64 at = (u64)row * stride + column;
+            float4 g = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            float4 p = *(float4 *)(table.values + at), m = *(float4 *)(table.first + at);
+            float4 v = *(float4 *)(table.second + at);
+            if (touched) {
+                longlong2 *sums = (longlong2 *)(t.gradient + (u64)slot * stride + column), zero = {0, 0};
+                longlong2 a = sums[0], b = sums[1];
+                sums[0] = zero;
+                sums[1] = zero;
+                g = make_float4(in_floats(a.x), in_floats(a.y), in_floats(b.x), in_floats(b.y));
+            }
+            adam_step(r, c, p.x, m.x, v.x, g.x);
+            adam_step(r, c, p.y, m.y, v.y, g.y);
+            adam_step(r, c, p.z, m.z, v.z, g.z);
+            adam_step(r, c, p.w, m.w, v.w, g.w);
+            *(float4 *)(table.values + at) = p;
+            *(float4 *)(table.first + at) = m;
+            *(float4 *)(table.second + at) = v;
+        }
+    }
+}
+
+extern "C" __global__ void update_items(Run r) {
+    update_rows(r, r.items, r.touched_items, r.latent_stride);
+}
+
+extern "C" __global__ void update_encoder(Run r) {
+    update_rows(r, r.encoder, r.touched_encoder, r.hidden_stride);
+}
+
+// Values of a block of the dense layer's update, rows of the layer that it takes together, and parts that the users are
+// cut into.
+#define DENSE_COLUMNS 64
+#define DENSE_ROWS 4
+#define DENSE_PARTS 8
+
+// The dense layer: a block for some columns of `DENSE_ROWS` rows; its threads share out the users.
+extern "C" __global__ void __launch_bounds__(DENSE_COLUMNS *DENSE_PARTS) update_dense(Run r) {
+    __shared__ float partial[DENSE_PARTS][DENSE_ROWS][DENSE_COLUMNS];
+    u32 column = threadIdx.x % DENSE_COLUMNS, part = threadIdx.x / DENSE_COLUMNS, n = r.clock->n_users;
+    u32 c = blockIdx.y * DENSE_COLUMNS + column, first = blockIdx.x * DENSE_ROWS;
+    u32 width = 2 * r.latent_width;
+    float sums[DENSE_ROWS] = {0.0f};
+    if (c < width) {
+#pragma unroll 8
+        for (u32 u = part; u < n; u += DENSE_PARTS) {
+            float g = r.d_latent[(u64)u * r.head_stride + c];
+            float4 h = *(const float4 *)(r.hidden + (u64)u * r.hidden_stride + first);
+            sums[0] = fmaf(h.x, g, sums[0]);
+            sums[1] = fmaf(h.y, g, sums[1]);
+            sums[2] = fmaf(h.z, g, sums[2]);
+            sums[3] = fmaf(h.w, g, sums[3]);
+        }
+    }
+    for (int k = 0; k < DENSE_ROWS; k++) partial[part][k][column] = sums[k];
+    __syncthreads();
+    if (part < DENSE_ROWS && first + part < r.hidden_width && c < width) {
+        float g = 0.0f;
+        for (int p = 0; p < DENSE_PARTS; p++) g += partial[p][part][column];
+        adam(r, r.head, (u64)(first + part) * r.head_stride + c, g);
+    }
+}
+
+// Both biases: a block for `DENSE_COLUMNS` values, those of the dense layer first.
+extern "C" __global__ void __launch_bounds__(DENSE_COLUMNS *DENSE_PARTS) update_biases(Run r) {
+    __shared__ float partial[DENSE_PARTS][DENSE_COLUMNS];
+    u32 column = threadIdx.x % DENSE_COLUMNS, part = threadIdx.x / DENSE_COLUMNS, n = r.clock->n_users;
+    u32 i = blockIdx.x * DENSE_COLUMNS + column, width = 2 * r.latent_width;
+    bool of_head = i < width, of_hidden = !of_head && i - width < r.hidden_width;
+    const float *gradients = of_head ? r.d_latent + i : r.d_hidden + (i - width);
+    u32 stride = of_head ? r.head_stride : r.hidden_stride;
+    float sum = 0.0f;
+    if (of_head || of_hidden) {
+#pragma unroll 8
+        for (u32 u = part; u < n; u += DENSE_PARTS) sum += gradients[(u64)u * stride];
+    }
+    partial[part][column] = sum;
+    __syncthreads();
+    if (part > 0 || !(of_head || of_hidden)) return;
+    float g = 0.0f;
+    for (int p = 0; p < DENSE_PARTS; p++) g += partial[p][column];
+    if (of_head) adam(r, r.head_bias, i, g);
+    else adam(r, r.hidden_bias, i - width, g);
+}

@@ -1,0 +1,277 @@
+//! The contract of the CUDA backend, against the CPU's. Run where there is a GPU:
+//! `cargo test -p fastvae --features cuda -- --ignored cuda`.
+
+use std::io::Read;
+
+use super::*;
+use crate::config::{Estimator, Kl, Optimizer, Quantizer};
+use crate::data::{GenerateOptions, Generator};
+use crate::math::Matrix;
+
+#[test]
+fn the_kernels_are_compiled_from_their_sources() {
+    const SOURCES: [&[u8]; 10] = [
+        include_bytes!("kernels/state.cuh"),
+        include_bytes!("kernels/random.cuh"),
+        include_bytes!("kernels/product.cuh"),
+        include_bytes!("kernels/encode.cu"),
+        include_bytes!("kernels/draw.cu"),
+        include_bytes!("kernels/loss.cu"),
+        include_bytes!("kernels/rows.cu"),
+        include_bytes!("kernels/index.cu"),
+        include_bytes!("kernels/rank.cu"),
+        include_bytes!("kernels/full_softmax.cu"),
+    ];
+    let bytes = SOURCES.iter().flat_map(|source| source.iter());
+    let digest = bytes.fold(0xcbf2_9ce4_8422_2325u64, |value, &byte| {
+        (value ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    let mut ptx = String::new();
+    flate2::read::GzDecoder::new(device::KERNELS).read_to_string(&mut ptx).unwrap();
+    let first = ptx.lines().next().unwrap();
+    assert_eq!(first, format!("// sources: {digest:016x}"), "run kernels/build and commit what it writes");
+    assert!(KERNELS.iter().all(|name| ptx.contains(&format!(".entry {name}("))));
+}
+
+fn data(weighted: bool) -> Arc<Interactions> {
+    let options =
+        GenerateOptions { users: 70, items: 90, interactions: 900, seed: 3, ..GenerateOptions::default() };
+    let plain = Generator::new(options).unwrap().interactions().unwrap();
+    if !weighted {
+        return Arc::new(plain.binarized());
+    }
+    let weights = (0..plain.n_interactions()).map(|i| 0.5 + (i % 5) as f32 * 0.5).collect();
+    Arc::new(
+        Interactions::from_parts(
+            plain.offsets().to_vec(),
+            plain.items().to_vec(),
+            Some(weights),
+            None,
+            plain.user_ids().clone(),
+            plain.item_ids().clone(),
+        )
+        .unwrap(),
+    )
+}
+
+fn config(proposal: ProposalKind) -> Config {
+    Config {
+        proposal,
+        hidden: 24,
+        latent: 12,
+        negatives: 70,
+        codewords: 5,
+        batch: 16,
+        epochs: 3,
+        seed: 11,
+        kl: Kl { beta: None, gamma: Some(0.05), anneal_steps: 6 },
+        ..Config::default()
+    }
+}
+
+fn order(train: &Interactions) -> Vec<UserId> {
+    (0..train.n_users() as u32).filter(|&user| !train.row(user as usize).items.is_empty()).collect()
+}
+
+/// The largest difference, over the largest value.
+fn difference(a: &Matrix, b: &Matrix) -> f32 {
+    let largest = a.data().iter().fold(0.0f32, |top, v| top.max(v.abs()));
+    let apart = a.data().iter().zip(b.data()).fold(0.0f32, |top, (a, b)| top.max((a - b).abs()));
+    apart / largest.max(1e-12)
+}
+
+fn moments(host: &mut CpuBackend) -> [(&'static str, Matrix); 5] {
+    let (_, moments, _) = host.state();
+    [
+        ("encoder", moments.encoder.first.clone()),
+        ("hidden bias", moments.hidden_bias.first.clone()),
+        ("head", moments.head.first.clone()),
+        ("head bias", moments.head_bias.first.clone()),
+        ("items", moments.items.first.clone()),
+    ]
+}
+
+/// Trains both for two epochs, the index of each epoch built on the device, and compares each step.
+fn compare(config: &Config, train: &Arc<Interactions>) {
+    let mut gpu = CudaBackend::new(config, train.clone(), 0).unwrap();
+    let mut cpu = CpuBackend::new(config, train.clone()).unwrap();
+    let order = order(train);
+    let mut step = 0;
+    for epoch in 0..2 {
+        gpu.refresh(epoch).unwrap();
+        let state = gpu.host().unwrap().state().2.map(|proposal| proposal.state());
+        match (cpu.state_mut().2, state) {
+            (Some(proposal), Some(state)) if !state.is_empty() => proposal.restore(state).unwrap(),
+            _ => cpu.refresh(epoch).unwrap(),
+        }
+        for (number, users) in order.chunks(config.batch).enumerate() {
+            let context = StepContext { epoch, step };
+            gpu.begin_epoch(context, &order, number * config.batch).unwrap();
+            let mut seen = gpu.step(users, context).unwrap();
+            seen += gpu.end_epoch().unwrap();
+            let expected = cpu.step(users, context).unwrap();
+            let apart = |a: f64, b: f64| (a - b).abs() / b.abs().max(1e-3);
+            for (name, a, b) in [
+                ("likelihood", seen.likelihood_loss, expected.likelihood_loss),
+                ("kl", seen.kl, expected.kl),
+                ("weighted kl", seen.weighted_kl, expected.weighted_kl),
+            ] {
+                assert!(apart(a, b) < 2e-4, "epoch {epoch} step {step}: {name} {a}, on the CPU {b}");
+            }
+            let (on_device, here) = (moments(gpu.host().unwrap()), moments(&mut cpu));
+            for ((name, a), (_, b)) in on_device.iter().zip(&here) {
+                let apart = difference(b, a);
+                assert!(apart < 2e-3, "epoch {epoch} step {step}: the gradients of {name} differ by {apart}");
+            }
+            step += 1;
+        }
+    }
+    let (a, b) = (gpu.parameters().unwrap().clone(), cpu.latest());
+    assert!(difference(&b.encoder, &a.encoder) < 1e-2);
+    assert!(difference(&b.items, &a.items) < 1e-2);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn cuda_steps_equal_the_cpus_for_every_proposal_and_estimator() {
+    for proposal in [
+        ProposalKind::MidxPopularity,
+        ProposalKind::MidxUniform,
+        ProposalKind::MidxExact,
+        ProposalKind::Softmax,
+        ProposalKind::Uniform,
+        ProposalKind::Popularity,
+    ] {
+        for estimator in [Estimator::Sampled, Estimator::Stratified] {
+            println!("{proposal:?} {estimator:?}");
+            compare(&Config { estimator, ..config(proposal) }, &data(false));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn cuda_steps_equal_the_cpus_for_other_settings() {
+    use crate::config::Activation;
+    let base = config(ProposalKind::MidxPopularity);
+    for (name, config, weighted) in [
+        ("weights", base.clone(), true),
+        ("two latent draws", Config { latent_samples: 2, ..base.clone() }, false),
+        ("tanh", Config { activation: Activation::Tanh, ..base.clone() }, false),
+        ("dense Adam", Config { optimizer: Optimizer::Adam, ..base.clone() }, false),
+        ("decoupled decay", Config { weight_decay_mode: WeightDecayMode::Decoupled, ..base.clone() }, false),
+        (
+            "no dropout, beta",
+            Config { dropout: 0.0, kl: Kl { beta: Some(0.3), ..Kl::default() }, ..base.clone() },
+            false,
+        ),
+        ("wide", Config { latent: 70, hidden: 300, codewords: 20, ..base.clone() }, false),
+        ("very wide", Config { latent: 300, hidden: 40, ..base.clone() }, false),
+        ("residual", Config { quantizer: Quantizer::Residual, ..base.clone() }, false),
+        ("full softmax", Config { model: ModelKind::MultVae, ..base.clone() }, false),
+        (
+            "full softmax, weights, two latent draws",
+            Config { model: ModelKind::MultVae, latent_samples: 2, latent: 40, ..base },
+            true,
+        ),
+    ] {
+        println!("{name}");
+        compare(&config, &data(weighted));
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn cuda_runs_repeat_bit_for_bit_and_resume() {
+    let train = data(false);
+    let config = config(ProposalKind::MidxPopularity);
+    let run = |stop: Option<usize>| {
+        let mut gpu = CudaBackend::new(&config, train.clone(), 0).unwrap();
+        let order = order(&train);
+        let mut step = 0;
+        for epoch in 0..3 {
+            if stop == Some(epoch) {
+                let mut other = CudaBackend::new(&config, train.clone(), 0).unwrap();
+                let (parameters, moments, proposal) = gpu.host().unwrap().state();
+                let state = proposal.unwrap().state();
+                let (to, to_moments, to_proposal) = other.host().unwrap().state_mut();
+                *to = parameters.clone();
+                *to_moments = moments.clone();
+                to_proposal.unwrap().restore(state).unwrap();
+                other.restored();
+                gpu = other;
+            }
+            gpu.refresh(epoch).unwrap();
+            gpu.begin_epoch(StepContext { epoch, step }, &order, 0).unwrap();
+            for users in order.chunks(config.batch) {
+                gpu.step(users, StepContext { epoch, step }).unwrap();
+                step += 1;
+            }
+            gpu.end_epoch().unwrap();
+        }
+        gpu.parameters().unwrap().clone()
+    };
+    let (first, second, resumed) = (run(None), run(None), run(Some(2)));
+    for other in [second, resumed] {
+        assert_eq!(first.items.data(), other.items.data());
+        assert_eq!(first.encoder.data(), other.encoder.data());
+        assert_eq!(first.head.data(), other.head.data());
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn cuda_ranks_as_the_cpu_does() {
+    let train = data(false);
+    let mut gpu = CudaBackend::new(&config(ProposalKind::Uniform), train.clone(), 0).unwrap();
+    let users = order(&train);
+    let k = 20;
+    let on_device = gpu.rank(None, &train, &users, k).unwrap().unwrap();
+    let parameters = gpu.parameters().unwrap().clone();
+    assert_eq!(on_device, gpu.rank(Some(&parameters), &data(false), &users, k).unwrap().unwrap());
+    let mut here = Vec::new();
+    let row = |at: usize| train.row(users[at] as usize);
+    crate::eval::rank(
+        parameters.view(),
+        users.len(),
+        row,
+        |at| row(at).items,
+        k,
+        |rankings| {
+            let lists = rankings.iter().map(|(_, best)| best.iter().map(|s| s.item).collect::<Vec<_>>());
+            lists.collect::<Vec<_>>()
+        },
+        |lists| {
+            here.extend(lists);
+            Ok(())
+        },
+    )
+    .unwrap();
+    let lists = on_device.chunks(k).zip(&here);
+    let same = lists.filter(|(a, b)| a.iter().zip(*b).all(|(a, b)| a == b)).count();
+    // Sums in another order may swap neighbours.
+    assert!(same * 100 >= users.len() * 95, "{same} of {} lists agree", users.len());
+    for (list, &user) in on_device.chunks(k).zip(&users) {
+        let seen = train.row(user as usize).items;
+        assert!(list.iter().all(|item| *item != ItemId::MAX && seen.binary_search(item).is_err()));
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn cuda_codes_the_items_as_the_cpu_does() {
+    for quantizer in [Quantizer::Product, Quantizer::Residual] {
+        let config = Config { quantizer, ..config(ProposalKind::MidxUniform) };
+        let train = data(false);
+        let mut gpu = CudaBackend::new(&config, train.clone(), 0).unwrap();
+        let mut cpu = CpuBackend::new(&config, train.clone()).unwrap();
+        for epoch in 0..2 {
+            gpu.refresh(epoch).unwrap();
+            cpu.refresh(epoch).unwrap();
+            let on_device = gpu.host().unwrap().state().2.unwrap().index().unwrap().codes().to_vec();
+            let here = cpu.state().2.unwrap().index().unwrap().codes().to_vec();
+            let same = on_device.iter().zip(&here).filter(|(a, b)| a == b).count();
+            assert!(same * 100 >= here.len() * 95, "{same} of {} codes agree", here.len());
+        }
+    }
+}
