@@ -252,9 +252,9 @@ fn proposal_bytes(config: &Config, n_items: usize) -> u64 {
     let index = items * (config.codebooks as u64 + 4 + 4 + 4 + 4 + 4);
     match config.proposal {
         ProposalKind::Uniform | ProposalKind::Dns | ProposalKind::Softmax => 0,
-        ProposalKind::Popularity => items * (8 + 4),
+        ProposalKind::Popularity => items * 16,
         ProposalKind::MidxExact | ProposalKind::MidxUniform => index,
-        ProposalKind::MidxPopularity => index + items * (8 + 4 + 4),
+        ProposalKind::MidxPopularity => index + items * (16 + 4),
         ProposalKind::Kernel => {
             let leaves = items.div_ceil(config.latent.max(1) as u64);
             2 * leaves * (config.latent as u64 * (config.latent as u64 + 1) / 2 + 2) * FLOAT
