@@ -227,12 +227,15 @@ fn batch_bytes(config: &Config, n_users: usize, n_items: usize, n_interactions: 
     };
     let entries = batch * (history * (1.0 - f64::from(config.dropout)) + samples * history);
     let draws = batch * samples * negatives;
-    // What one thread groups at a time: a partition of the draws.
-    let grouped = draws / Partitions::wanted(config, n_items) as f64 * threads(config) as f64;
+    // What one thread adds up at a time: a partition of the draws grouped, or of the gradients.
+    let parts_at_once = threads(config) as f64 / Partitions::wanted(config, n_items) as f64;
+    let rows = n_items as f64 * stride(config.latent) as f64 * FLOAT as f64;
+    let added_up = parts_at_once * if draws < n_items as f64 { DRAW as f64 * GROWTH * draws } else { rows };
     let places = if reorders(config, n_items) { n_items as f64 * stride(config.latent) as f64 } else { 0.0 };
     (FLOAT as f64 * (matrices + places)
         + ENTRY as f64 * GROWTH * entries
-        + DRAW as f64 * GROWTH * (draws + grouped)) as u64
+        + DRAW as f64 * GROWTH * draws
+        + added_up) as u64
 }
 
 /// Whether a step puts the item tables into the order of the cells, which takes a spare table.
@@ -256,9 +259,9 @@ fn proposal_bytes(config: &Config, n_items: usize) -> u64 {
     let index = items * (config.codebooks as u64 + 4 + 4 + 4 + 4 + 4);
     match config.proposal {
         ProposalKind::Uniform | ProposalKind::Dns | ProposalKind::Softmax => 0,
-        ProposalKind::Popularity => items * (8 + 4),
+        ProposalKind::Popularity => items * 16,
         ProposalKind::MidxExact | ProposalKind::MidxUniform => index,
-        ProposalKind::MidxPopularity => index + items * (8 + 4 + 4),
+        ProposalKind::MidxPopularity => index + items * (16 + 4),
         ProposalKind::Kernel => {
             let leaves = items.div_ceil(config.latent.max(1) as u64);
             2 * leaves * (config.latent as u64 * (config.latent as u64 + 1) / 2 + 2) * FLOAT

@@ -2,7 +2,9 @@
 //! divergence of the latent distribution.
 
 mod kl;
+mod negative_sum;
 mod sampled;
 
 pub use kl::{KlWeight, kl};
-pub use sampled::{NegativeGradient, NegativeSum, Positives, SampledSoftmax, exclude};
+pub use negative_sum::NegativeSum;
+pub use sampled::{NegativeGradient, Positives, SampledSoftmax, exclude};

@@ -14,16 +14,13 @@ use fearless_simd::{dispatch, f32x16, prelude::*};
 
 use crate::config::Estimator;
 use crate::data::ItemId;
+use crate::loss::NegativeSum;
 use crate::math::matrix::LANES;
-use crate::math::simd::{axpy_in, dot_in, exp, lane_sums, level, prefetch};
+use crate::math::simd::{axpy_in, dot_in, exp, level, prefetch};
 use crate::proposal::ItemTable;
 
 /// Rows asked for ahead of their use.
 const AHEAD: usize = 16;
-/// The same for rows longer than eight vectors, which fill the processor's queue of misses by themselves.
-const AHEAD_WIDE: usize = 8;
-/// Negatives scored together: few enough for their rows to stay in the first-level cache for the weighted sum.
-const CHUNK: usize = 32;
 
 /// The items of one user that the loss should rank high.
 #[derive(Debug, Clone, Copy)]
@@ -45,61 +42,6 @@ pub fn exclude(places: &[u32], correction: &mut [f32], is_positive: impl Fn(u32)
         if is_positive(place) {
             *correction = EXCLUDED;
         }
-    }
-}
-
-/// The running softmax sum over one query's negatives, taken a few of them at a time. The sum of their vectors,
-/// weighted by `exp(logit - largest)`, is kept by the caller.
-#[derive(Debug, Clone, Copy)]
-pub struct NegativeSum {
-    largest: f32,
-    total: f32,
-}
-
-impl Default for NegativeSum {
-    fn default() -> Self {
-        Self { largest: f32::NEG_INFINITY, total: 0.0 }
-    }
-}
-
-impl NegativeSum {
-    /// Adds the first negatives of `ids`, as many as `logits` are: it holds their corrections and is left with
-    /// their corrected logits. `vectors` is the weighted sum so far, all zero at first. The rest of `ids` are rows
-    /// that come next, to be asked for meanwhile.
-    ///
-    /// `query` and `vectors` are padded rows; the item vectors must be padded too. Cost: O(T D).
-    pub fn add(
-        &mut self,
-        query: &[f32],
-        items: ItemTable<'_>,
-        ids: &[ItemId],
-        logits: &mut [f32],
-        vectors: &mut [f32],
-    ) {
-        debug_assert_eq!(query.len(), items.vectors.stride(), "a padded query");
-        // The number of vectors in a row is a constant for the usual sizes, so that they stay in registers.
-        match query.len() / LANES {
-            1 => {
-                dispatch!(level(), simd => add_negatives::<_, 1>(simd, self, query, items, ids, logits, vectors))
-            }
-            2 => {
-                dispatch!(level(), simd => add_negatives::<_, 2>(simd, self, query, items, ids, logits, vectors))
-            }
-            4 => {
-                dispatch!(level(), simd => add_negatives::<_, 4>(simd, self, query, items, ids, logits, vectors))
-            }
-            8 => {
-                dispatch!(level(), simd => add_negatives::<_, 8>(simd, self, query, items, ids, logits, vectors))
-            }
-            _ => {
-                dispatch!(level(), simd => add_negatives::<_, 0>(simd, self, query, items, ids, logits, vectors))
-            }
-        }
-    }
-
-    /// ln of the sum of the exponentials of all corrected logits.
-    fn log_sum(&self) -> f32 {
-        self.largest + self.total.ln()
     }
 }
 
@@ -233,165 +175,10 @@ impl SampledSoftmax {
     }
 }
 
+/// The bias of `item`.
 #[inline(always)]
-fn bias(items: ItemTable<'_>, item: ItemId) -> f32 {
+pub(super) fn bias(items: ItemTable<'_>, item: ItemId) -> f32 {
     items.bias.map_or(0.0, |bias| bias[item as usize])
-}
-
-/// Sixteen partial sums of an inner product of padded rows.
-#[inline(always)]
-fn partial_dot<S: Simd>(simd: S, query: &[f32], row: &[f32]) -> f32x16<S> {
-    let mut sums = [f32x16::splat(simd, 0.0); 2];
-    for (i, (a, b)) in query.chunks_exact(LANES).zip(row.chunks_exact(LANES)).enumerate() {
-        sums[i & 1] = f32x16::from_slice(simd, a).mul_add(f32x16::from_slice(simd, b), sums[i & 1]);
-    }
-    sums[0] + sums[1]
-}
-
-/// As [`partial_dot`], with the query in registers.
-#[inline(always)]
-fn register_dot<S: Simd, const L: usize>(simd: S, query: &[f32x16<S>; L], row: &[f32]) -> f32x16<S> {
-    let row = &row[..L * LANES];
-    let mut sum = f32x16::splat(simd, 0.0);
-    for (l, q) in query.iter().enumerate() {
-        sum = f32x16::from_slice(simd, &row[l * LANES..][..LANES]).mul_add(*q, sum);
-    }
-    sum
-}
-
-/// `sum += weights[k] * vectors[ids[k]]`, a few columns at a time so that their sums stay in registers.
-#[inline(always)]
-fn add_rows<S: Simd>(simd: S, items: ItemTable<'_>, ids: &[ItemId], weights: &[f32], sum: &mut [f32]) {
-    let mut column = 0;
-    while column < sum.len() {
-        column += match sum.len() - column {
-            128.. => add_columns::<S, 8>(simd, items, ids, weights, column, sum),
-            64..128 => add_columns::<S, 4>(simd, items, ids, weights, column, sum),
-            _ => add_columns::<S, 1>(simd, items, ids, weights, column, sum),
-        };
-    }
-}
-
-/// `L` vectors of columns of [`add_rows`]; returns how many columns that is.
-#[inline(always)]
-fn add_columns<S: Simd, const L: usize>(
-    simd: S,
-    items: ItemTable<'_>,
-    ids: &[ItemId],
-    weights: &[f32],
-    column: usize,
-    sum: &mut [f32],
-) -> usize {
-    let mut sums = [f32x16::splat(simd, 0.0); L];
-    for (l, s) in sums.iter_mut().enumerate() {
-        *s = f32x16::from_slice(simd, &sum[column + l * LANES..][..LANES]);
-    }
-    for (&item, &weight) in ids.iter().zip(weights) {
-        let row = &items.vectors.padded_row(item as usize)[column..column + L * LANES];
-        let w = f32x16::splat(simd, weight);
-        for (l, s) in sums.iter_mut().enumerate() {
-            *s = f32x16::from_slice(simd, &row[l * LANES..][..LANES]).mul_add(w, *s);
-        }
-    }
-    for (l, s) in sums.iter().enumerate() {
-        s.store_slice(&mut sum[column + l * LANES..][..LANES]);
-    }
-    L * LANES
-}
-
-/// The body of [`NegativeSum::add`]. Streaming: the sum is rescaled when a larger logit appears.
-///
-/// `L` is the number of vectors in a row, or 0 for any number.
-#[inline(always)]
-fn add_negatives<S: Simd, const L: usize>(
-    simd: S,
-    sum: &mut NegativeSum,
-    query: &[f32],
-    items: ItemTable<'_>,
-    ids: &[ItemId],
-    logits: &mut [f32],
-    vectors: &mut [f32],
-) {
-    let zero = f32x16::splat(simd, 0.0);
-    let mut q = [zero; L];
-    let mut sum_vector = [zero; L];
-    for l in 0..L {
-        q[l] = f32x16::from_slice(simd, &query[l * LANES..][..LANES]);
-        sum_vector[l] = f32x16::from_slice(simd, &vectors[l * LANES..][..LANES]);
-    }
-    let (mut largest, mut total) = (sum.largest, sum.total);
-    let mut weights = [0.0f32; CHUNK];
-    for (chunk, logits) in logits.chunks_mut(CHUNK).enumerate() {
-        let start = chunk * CHUNK;
-        let chunk_ids = &ids[start..start + logits.len()];
-        for (group, logits) in logits.chunks_mut(LANES).enumerate() {
-            let first = group * LANES;
-            let mut products = [zero; LANES];
-            let group_ids = &chunk_ids[first..first + logits.len()];
-            for (k, (product, &item)) in products.iter_mut().zip(group_ids).enumerate() {
-                let ahead = if L == 0 { AHEAD_WIDE } else { AHEAD };
-                if let Some(&next) = ids.get(start + first + k + ahead) {
-                    prefetch(items.vectors.padded_row(next as usize));
-                }
-                let row = items.vectors.padded_row(item as usize);
-                *product = if L == 0 { partial_dot(simd, query, row) } else { register_dot(simd, &q, row) };
-            }
-            let sums = lane_sums(products);
-            if items.bias.is_none() && logits.len() == LANES {
-                (sums - f32x16::from_slice(simd, logits)).store_slice(logits);
-            } else {
-                for (k, logit) in logits.iter_mut().enumerate() {
-                    *logit = sums.as_slice()[k] + bias(items, group_ids[k]) - *logit;
-                }
-            }
-        }
-        for (weights, logits) in weights.chunks_exact_mut(LANES).zip(logits.chunks(LANES)) {
-            weights[..logits.len()].copy_from_slice(logits);
-            weights[logits.len()..].fill(f32::NEG_INFINITY);
-        }
-        let used = logits.len().next_multiple_of(LANES);
-        let mut top = f32x16::splat(simd, f32::NEG_INFINITY);
-        for line in weights[..used].chunks_exact(LANES) {
-            top = top.max(f32x16::from_slice(simd, line));
-        }
-        let top = top.reduce_max();
-        if top > largest {
-            let scale = (largest - top).exp();
-            total *= scale;
-            for sum in &mut sum_vector {
-                *sum *= scale;
-            }
-            if L == 0 {
-                vectors.iter_mut().for_each(|v| *v *= scale);
-            }
-            largest = top;
-        }
-        let mut line_sum = zero;
-        for line in weights[..used].chunks_exact_mut(LANES) {
-            let logit = f32x16::from_slice(simd, line);
-            let present = logit.simd_gt(f32x16::splat(simd, f32::NEG_INFINITY));
-            let weight = present.select(exp(simd, logit - largest), zero);
-            weight.store_slice(line);
-            line_sum += weight;
-        }
-        total += line_sum.reduce_sum();
-        if L == 0 {
-            add_rows(simd, items, chunk_ids, &weights, vectors);
-            continue;
-        }
-        for (&item, &weight) in chunk_ids.iter().zip(&weights) {
-            let row = &items.vectors.padded_row(item as usize)[..L * LANES];
-            let w = f32x16::splat(simd, weight);
-            for l in 0..L {
-                sum_vector[l] =
-                    f32x16::from_slice(simd, &row[l * LANES..][..LANES]).mul_add(w, sum_vector[l]);
-            }
-        }
-    }
-    for (l, sum) in sum_vector.iter().enumerate() {
-        sum.store_slice(&mut vectors[l * LANES..][..LANES]);
-    }
-    *sum = NegativeSum { largest, total };
 }
 
 #[cfg(test)]

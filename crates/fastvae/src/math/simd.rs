@@ -341,17 +341,18 @@ pub fn prefetch_at(row: *const f32, len: usize) {
     }
 }
 
+/// Every instruction set that this machine has.
+#[cfg(test)]
+pub(crate) fn levels() -> Vec<Level> {
+    let mut levels = vec![Level::new()];
+    levels.extend(["avx512", "avx2", "portable"].iter().filter_map(|name| forced_level(Some(name))));
+    levels
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::math::Purpose;
-
-    /// Every instruction set that this machine has.
-    fn levels() -> Vec<Level> {
-        let mut levels = vec![Level::new()];
-        levels.extend(["avx512", "avx2", "portable"].iter().filter_map(|name| forced_level(Some(name))));
-        levels
-    }
 
     fn values(n: usize, scale: f64) -> Vec<f32> {
         let mut stream = Stream::new(3, Purpose::Initialise, 0, n as u32);

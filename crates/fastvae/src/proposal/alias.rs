@@ -1,7 +1,8 @@
 //! Alias tables (Walker, 1977; built by Vose's method): a draw from any fixed distribution in constant time.
 
-/// One slot: itself with probability `keep / 2^32`, else the slot `other`. Eight bytes, so that a draw touches
-/// one cache line.
+use std::hint::select_unpredictable;
+
+/// One slot: itself with probability `keep / 2^32`, else the slot `other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Slot {
     keep: u32,
@@ -9,13 +10,18 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// The outcome of a draw that fell on this slot, numbered `own`.
+    /// The outcome of a draw that fell on this slot, numbered `own`, and whether that is the other.
     #[inline(always)]
-    pub(super) fn choose(self, own: u32, coin: u32) -> u32 {
-        // Slots that are never left name themselves, so that a keep of 2^32 - 1 is exact. Masks, since the coin is
-        // a surprise each time and a branch would be guessed wrong.
-        let stay = u32::from(coin < self.keep).wrapping_neg();
-        (own & stay) | (self.other & !stay)
+    pub(super) fn choose(self, own: u32, coin: u32) -> (u32, bool) {
+        // Slots that are never left name themselves, so that a keep of 2^32 - 1 is exact. The coin is a surprise
+        // each time: a branch would be guessed wrong.
+        let stay = coin < self.keep;
+        (select_unpredictable(stay, own, self.other), !stay)
+    }
+
+    /// The slot that a draw may leave this one for.
+    pub(super) fn other(self) -> u32 {
+        self.other
     }
 }
 
@@ -76,7 +82,7 @@ mod tests {
         let mut counts = [0usize; 5];
         words.chunks_exact(2).for_each(|w| {
             let own = ((u64::from(w[0]) * 5) >> 32) as u32;
-            counts[slots[own as usize].choose(own, w[1]) as usize] += 1;
+            counts[slots[own as usize].choose(own, w[1]).0 as usize] += 1;
         });
         for (weight, count) in weights.iter().zip(counts) {
             let p = weight / 10.0;
@@ -107,7 +113,7 @@ mod tests {
         for weights in [[0.0, 0.0], [f64::NAN, 1.0]] {
             let mut slots = [Slot::default(); 2];
             fill(&weights, 0, &mut slots);
-            assert_eq!((slots[0].choose(0, 9), slots[1].choose(1, 9)), (0, 1));
+            assert_eq!((slots[0].choose(0, 9).0, slots[1].choose(1, 9).0), (0, 1));
         }
     }
 }

@@ -103,7 +103,7 @@ impl Proposal for Dns {
         scratch: &mut Scratch,
         log_q: &mut [f32],
     ) {
-        let Scratch { query: padded, logits: values, picks: order, ranks, .. } = scratch;
+        let Scratch { query: padded, logits: values, order, ranks, .. } = scratch;
         values.resize(self.n_items, 0.0);
         logits(items, 0, query, padded, values);
         order.clear();

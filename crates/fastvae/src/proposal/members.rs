@@ -3,25 +3,40 @@
 use rayon::prelude::*;
 
 use super::alias::{self, Slot};
-use super::cells::Span;
 use super::uniform::below;
 
 /// One alias table for each of consecutive spans, end to end.
 #[derive(Debug, Clone)]
 pub(super) struct Members {
-    slots: Vec<Slot>,
-    /// ln of the weight at each place.
-    log_weights: Vec<f32>,
+    places: Vec<Place>,
     /// Whether every span is short enough for one random word to make a draw.
     one_word: bool,
+}
+
+/// All that a draw which falls on a place may need, in one cache line.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(align(16))]
+struct Place {
+    slot: Slot,
+    /// ln of the weight at the place itself, and at the one that its slot names.
+    log_weights: [f32; 2],
+}
+
+impl Place {
+    /// The place drawn and ln of its weight.
+    #[inline(always)]
+    fn choose(&self, own: u32, coin: u32) -> (u32, f32) {
+        let (place, other) = self.slot.choose(own, coin);
+        (place, self.log_weights[usize::from(other)])
+    }
 }
 
 impl Members {
     /// With `log_weights` at the places and spans that begin at `starts`, the last entry being the end. Also
     /// returns the ln of the mass of each span.
-    pub(super) fn new(log_weights: Vec<f32>, starts: &[u32]) -> (Self, Vec<f64>) {
-        let mut slots = vec![Slot::default(); log_weights.len()];
-        let mut rest = slots.as_mut_slice();
+    pub(super) fn new(log_weights: &[f32], starts: &[u32]) -> (Self, Vec<f64>) {
+        let mut places = vec![Place::default(); log_weights.len()];
+        let mut rest = places.as_mut_slice();
         let mut spans = Vec::with_capacity(starts.len() - 1);
         for pair in starts.windows(2) {
             let (span, after) = rest.split_at_mut((pair[1] - pair[0]) as usize);
@@ -31,16 +46,19 @@ impl Members {
         let one_word = spans.iter().all(|(_, span)| span.len() <= alias::ONE_WORD as usize);
         let log_masses = spans
             .into_par_iter()
-            .map(|(start, slots)| {
-                let weights: Vec<f64> = log_weights[start as usize..][..slots.len()]
-                    .iter()
-                    .map(|&log_weight| f64::from(log_weight).exp())
-                    .collect();
-                alias::fill(&weights, start, slots);
+            .map(|(start, places)| {
+                let log_weights = &log_weights[start as usize..][..places.len()];
+                let weights: Vec<f64> = log_weights.iter().map(|&log| f64::from(log).exp()).collect();
+                let mut slots = vec![Slot::default(); places.len()];
+                alias::fill(&weights, start, &mut slots);
+                for ((place, slot), &log_weight) in places.iter_mut().zip(slots).zip(log_weights) {
+                    let other = log_weights[(slot.other() - start) as usize];
+                    *place = Place { slot, log_weights: [log_weight, other] };
+                }
                 weights.iter().sum::<f64>().ln()
             })
             .collect();
-        (Self { slots, log_weights, one_word }, log_masses)
+        (Self { places, one_word }, log_masses)
     }
 
     /// Whether [`Members::choose`] may be used.
@@ -48,23 +66,23 @@ impl Members {
         self.one_word
     }
 
-    /// A place of `span` by one random word.
+    /// A place of the `len` from `start` on by one random word, and ln of its weight.
     #[inline(always)]
-    pub(super) fn choose(&self, span: Span, word: u32) -> u32 {
-        let (place, coin) = alias::place_and_coin(word, span.start, span.len);
-        self.slots[place as usize].choose(place, coin)
+    pub(super) fn choose(&self, start: u32, len: u32, word: u32) -> (u32, f32) {
+        let (own, coin) = alias::place_and_coin(word, start, len);
+        self.places[own as usize].choose(own, coin)
     }
 
-    /// A place of `span`, of any length, by two random words.
+    /// As [`Members::choose`], for any length, by two random words.
     #[inline(always)]
-    pub(super) fn choose_by_two(&self, span: Span, words: [u32; 2]) -> u32 {
-        let place = span.start + below(words[0], span.len);
-        self.slots[place as usize].choose(place, words[1])
+    pub(super) fn choose_by_two(&self, start: u32, len: u32, words: [u32; 2]) -> (u32, f32) {
+        let own = start + below(words[0], len);
+        self.places[own as usize].choose(own, words[1])
     }
 
     /// ln of the weight at `place`.
     #[inline(always)]
     pub(super) fn log_weight(&self, place: u32) -> f32 {
-        self.log_weights[place as usize]
+        self.places[place as usize].log_weights[0]
     }
 }

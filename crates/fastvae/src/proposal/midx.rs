@@ -7,11 +7,10 @@
 
 use super::cells::Cells;
 use super::members::Members;
-use super::partitions::ends_at;
+use super::split::CHOICES;
 use super::state::{Reader, State, StateTensor};
 use super::uniform::below;
-use super::walk::{CHOICES, sorted_targets, walk};
-use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
+use super::{Draws, ItemTable, Partitions, Proposal, Run, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -97,8 +96,9 @@ impl Midx {
                 (sizes.map(f64::ln).collect(), None)
             }
             Some(log_weights) => {
-                let by_place = lists.all_items().iter().map(|&item| log_weights[item as usize]).collect();
-                let (members, log_masses) = Members::new(by_place, lists.starts());
+                let by_place: Vec<f32> =
+                    lists.all_items().iter().map(|&item| log_weights[item as usize]).collect();
+                let (members, log_masses) = Members::new(&by_place, lists.starts());
                 (log_masses, Some(members))
             }
         };
@@ -145,53 +145,56 @@ impl Proposal for Midx {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        let built = self.built();
-        let Scratch { weights, total, targets, words, log_base, .. } = scratch;
-        draws.resize(n);
-        sorted_targets(n, *total, stream, words, targets);
-        // Until they are settled, draws hold the slot of their cell as their place.
-        walk(weights, targets, &mut draws.places);
-        ends_at(&draws.places, &built.slot_ends, &mut draws.ends);
-        for (correction, &slot) in draws.correction.iter_mut().zip(&draws.places) {
-            *correction = log_base[slot as usize];
+        let Scratch { weights, tree, log_base, .. } = scratch;
+        tree.build(weights);
+        tree.draw(n, stream, &mut draws.runs);
+        for run in &mut draws.runs {
+            run.log_base = log_base[run.slot as usize];
         }
+        draws.cut_runs(&self.built().slot_ends);
     }
 
     fn settle(
         &self,
         partition: usize,
         stream: &Stream,
+        runs: &[Run],
         places: &mut [u32],
         correction: &mut [f32],
-        words: &mut Vec<u32>,
+        buffers: &mut Settling,
     ) {
         let built = self.built();
-        let spans = built.cells.spans();
-        // Each partition has its own words of the query's stream.
-        let start = CHOICES + ((partition as u32) << 20);
+        let n = places.len();
+        buffers.lay_out(runs, built.cells.spans(), n);
+        let Settling { words, starts, lens, bases } = buffers;
+        let (starts, lens, bases) = (&starts[..n], &lens[..n], &bases[..n]);
         let two = built.members.as_ref().is_some_and(|members| !members.one_word());
-        // Whole runs of the generator: what is left over costs less than a tail made word by word.
-        words.resize((places.len() << u32::from(two)).next_multiple_of(Stream::RUN), 0);
-        stream.fill(start, words);
+        // Whole runs of the generator: what is left over costs less than a tail made word by word. Each partition
+        // has its own words of the query's stream.
+        words.resize((n << u32::from(two)).next_multiple_of(Stream::RUN), 0);
+        stream.fill(CHOICES + ((partition as u32) << 20), words);
+        let outcomes = places.iter_mut().zip(correction);
+        let cells = starts.iter().zip(lens).zip(bases);
         match &built.members {
             None => {
-                for (place, &word) in places.iter_mut().zip(&*words) {
-                    let span = spans[*place as usize];
-                    *place = span.start + below(word, span.len);
+                for (((place, correction), ((start, &len), base)), &word) in outcomes.zip(cells).zip(&*words)
+                {
+                    (*place, *correction) = (start + below(word, len), *base);
                 }
             }
             Some(members) if two => {
-                for ((place, correction), words) in
-                    places.iter_mut().zip(correction).zip(words.as_chunks::<2>().0)
+                for (((place, correction), ((&start, &len), base)), words) in
+                    outcomes.zip(cells).zip(words.as_chunks::<2>().0)
                 {
-                    *place = members.choose_by_two(spans[*place as usize], *words);
-                    *correction += members.log_weight(*place);
+                    let (chosen, log_weight) = members.choose_by_two(start, len, *words);
+                    (*place, *correction) = (chosen, base + log_weight);
                 }
             }
             Some(members) => {
-                for ((place, correction), &word) in places.iter_mut().zip(correction).zip(&*words) {
-                    *place = members.choose(spans[*place as usize], word);
-                    *correction += members.log_weight(*place);
+                for (((place, correction), ((&start, &len), base)), &word) in outcomes.zip(cells).zip(&*words)
+                {
+                    let (chosen, log_weight) = members.choose(start, len, word);
+                    (*place, *correction) = (chosen, base + log_weight);
                 }
             }
         }

@@ -7,7 +7,6 @@
 use super::logits::logits;
 use super::midx::{index_state, restored_index};
 use super::state::{Reader, State};
-use super::walk::{sorted_targets, walk};
 use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -97,18 +96,15 @@ impl Proposal for MidxExact {
         let log_z = (f64::from(shift)
             + log_base.iter().map(|&share| f64::from(share - shift).exp()).sum::<f64>().ln())
             as f32;
-        let mut total = 0.0;
         for (cell, log_share) in log_base.iter().enumerate() {
             let log_p = log_share - log_z;
             let p = log_p.exp();
             let members = &mut weights[lists.starts()[cell] as usize..lists.starts()[cell + 1] as usize];
             for (weight, &item) in members.iter_mut().zip(lists.items(cell)) {
                 *weight *= p;
-                total += f64::from(*weight);
                 ln_q[item as usize] += log_p;
             }
         }
-        scratch.total = total;
     }
 
     fn partitions(&self) -> &Partitions {
@@ -124,14 +120,15 @@ impl Proposal for MidxExact {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        draws.resize(n);
-        sorted_targets(n, scratch.total, stream, &mut scratch.words, &mut scratch.targets);
-        walk(&scratch.weights, &scratch.targets, &mut draws.places);
         let (index, partitions) = self.built();
         let lists = index.lists().all_items();
-        for (&place, correction) in draws.places.iter().zip(&mut draws.correction) {
-            *correction = scratch.logits[lists[place as usize] as usize];
+        let Scratch { weights, logits, tree, runs, .. } = scratch;
+        tree.build(weights);
+        tree.draw(n, stream, runs);
+        for run in &mut *runs {
+            run.log_base = logits[lists[run.slot as usize] as usize];
         }
+        draws.repeat(runs);
         partitions.ends(&draws.places, &mut draws.ends);
     }
 

@@ -15,10 +15,11 @@ mod midx;
 mod midx_exact;
 mod partitions;
 mod popularity;
+mod settle;
 mod softmax;
+mod split;
 mod state;
 mod uniform;
-mod walk;
 
 #[cfg(test)]
 mod contract;
@@ -31,7 +32,9 @@ pub use midx::{Midx, Within};
 pub use midx_exact::MidxExact;
 pub use partitions::Partitions;
 pub use popularity::PopularityProposal;
+pub use settle::Settling;
 pub use softmax::Softmax;
+pub use split::Run;
 pub use state::{State, StateData, StateTensor};
 pub use uniform::Uniform;
 
@@ -40,6 +43,8 @@ use crate::data::ItemId;
 use crate::error::{Error, Result};
 use crate::index::{IndexSettings, InvertedMultiIndex};
 use crate::math::{MatrixView, Stream};
+
+use split::SplitTree;
 
 /// The item side of the decoder: logit_i = query . vectors_i + bias_i.
 #[derive(Debug, Clone, Copy)]
@@ -53,11 +58,10 @@ pub struct ItemTable<'a> {
 /// The negatives of one query; buffers are reused from query to query.
 ///
 /// A draw is made in two halves: [`Proposal::spread`] decides the partition of each, [`Proposal::settle`] the
-/// items of one partition.
+/// items of one partition. Kinds that know the items after the first half leave places, the others runs.
 #[derive(Debug, Clone, Default)]
 pub struct Draws {
-    /// The place of each draw (see [`Partitions`]), with repetition, partition by partition. Before
-    /// [`Proposal::settle`], what that needs to find it.
+    /// The place of each draw (see [`Partitions`]), with repetition, partition by partition.
     pub places: Vec<u32>,
     /// What the loss subtracts from each drawn item's logit: its `ln Q` (see [`Proposal::correction`]).
     pub correction: Vec<f32>,
@@ -65,21 +69,64 @@ pub struct Draws {
     pub items: Vec<ItemId>,
     /// Where the draws of each partition end.
     ends: Vec<u32>,
+    /// Draws whose places [`Proposal::settle`] has still to choose, partition by partition.
+    runs: Vec<Run>,
+    /// Where the runs of each partition end; none where draws have their places.
+    run_ends: Vec<u32>,
 }
 
 impl Draws {
-    /// Makes room for `n` draws; their values are left over from before.
+    /// Makes room for the places of `n` draws that need no settling; their values are left over from before.
     fn resize(&mut self, n: usize) {
         self.places.resize(n, 0);
         self.correction.resize(n, 0.0);
+        self.run_ends.clear();
     }
 
     /// The draws of partition `partition`, as a range of each list.
     #[inline(always)]
     pub fn range(&self, partition: usize) -> std::ops::Range<usize> {
-        let start = if partition == 0 { 0 } else { self.ends[partition - 1] };
-        start as usize..self.ends[partition] as usize
+        span(&self.ends, partition)
     }
+
+    /// The runs of partition `partition`, to be settled; none where the draws have their places already.
+    #[inline(always)]
+    pub fn runs(&self, partition: usize) -> Option<&[Run]> {
+        (!self.run_ends.is_empty()).then(|| &self.runs[span(&self.run_ends, partition)])
+    }
+
+    /// Takes the slots of `runs` as places, each as often as it was drawn.
+    fn repeat(&mut self, runs: &[Run]) {
+        self.resize(0);
+        for run in runs {
+            let n = self.places.len() + run.count as usize;
+            self.places.resize(n, run.slot);
+            self.correction.resize(n, run.log_base);
+        }
+    }
+
+    /// Cuts the runs into partitions that end at the slots `slot_ends`.
+    fn cut_runs(&mut self, slot_ends: &[u32]) {
+        self.ends.clear();
+        self.run_ends.clear();
+        let (mut drawn, mut end) = (0, 0);
+        for &slot_end in slot_ends {
+            while let Some(run) = self.runs.get(end).filter(|run| run.slot < slot_end) {
+                drawn += run.count;
+                end += 1;
+            }
+            self.ends.push(drawn);
+            self.run_ends.push(end as u32);
+        }
+        debug_assert_eq!(end, self.runs.len(), "every slot lies below the last end");
+    }
+}
+
+/// The stretch that ends at `ends[k]`.
+#[inline(always)]
+fn span(ends: &[u32], k: usize) -> std::ops::Range<usize> {
+    let start = if k == 0 { 0 } else { ends[k - 1] };
+    start as usize..ends[k] as usize
 }
 
 /// A distribution over items given a query.
@@ -114,17 +161,18 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         draws: &mut Draws,
     );
 
-    /// The second half, once for each partition: `places` and `correction` are the draws that
-    /// [`Proposal::spread`] left there for the query of `stream`; `words` is a buffer. Kinds that know the items
-    /// after the first half have nothing to do.
+    /// The second half, once for each partition: fills `places` and `correction` of the draws that
+    /// [`Proposal::spread`] left there as `runs` for the query of `stream`. Not called where it left places.
     fn settle(
         &self,
         _partition: usize,
         _stream: &Stream,
+        _runs: &[Run],
         _places: &mut [u32],
         _correction: &mut [f32],
-        _words: &mut Vec<u32>,
+        _buffers: &mut Settling,
     ) {
+        unreachable!("draws that have places are settled")
     }
 
     /// Whether a query reads the item vectors, which must then be in the order of the items.
@@ -143,10 +191,12 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         draws: &mut Draws,
     ) {
         self.spread(n, query, items, stream, scratch, draws);
-        for partition in 0..self.partitions().len() {
-            let range = draws.range(partition);
+        draws.places.resize(n, 0);
+        draws.correction.resize(n, 0.0);
+        for partition in 0..draws.run_ends.len() {
+            let (range, runs) = (draws.range(partition), span(&draws.run_ends, partition));
             let (places, correction) = (&mut draws.places[range.clone()], &mut draws.correction[range]);
-            self.settle(partition, stream, places, correction, &mut scratch.words);
+            self.settle(partition, stream, &draws.runs[runs], places, correction, &mut scratch.settling);
         }
         draws.items.clear();
         draws.items.extend(draws.places.iter().map(|&place| self.partitions().item(place)));
@@ -244,12 +294,17 @@ pub struct Scratch {
     log_z: f32,
     /// ln Q of an item of weight one in each cell (MIDX), or of a kernel of one in each leaf (kernel).
     log_base: Vec<f32>,
+    /// The weights as a tree to draw from.
+    tree: SplitTree,
+    /// Draws as the tree gives them, where they are not left as such.
+    runs: Vec<Run>,
     /// Sorted draws in units of weight.
     targets: Vec<f64>,
-    /// Positions that the draws fell on.
-    picks: Vec<u32>,
     /// Random words.
     words: Vec<u32>,
+    /// Items by rank.
+    order: Vec<u32>,
     /// Ranks of items.
     ranks: Vec<u32>,
+    settling: Settling,
 }

@@ -1,10 +1,8 @@
 //! `popularity`: by a function of the item's count, Q(i) = pop(i) / sum of pop.
 
-use super::cells::Span;
 use super::members::Members;
-use super::partitions::ends_at;
-use super::walk::{CHOICES, sorted_targets, walk};
-use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
+use super::split::CHOICES;
+use super::{Draws, ItemTable, Partitions, Proposal, Run, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -18,6 +16,8 @@ pub struct PopularityProposal {
     members: Members,
     /// The share of each partition, padded with zeros to whole vectors.
     shares: Vec<f32>,
+    /// The position in `shares` where each partition ends.
+    slot_ends: Vec<u32>,
     /// ln of the sum of all weights.
     log_sum: f32,
 }
@@ -25,16 +25,13 @@ pub struct PopularityProposal {
 impl PopularityProposal {
     /// With the given weight of each item of `partitions`, all positive, places being items.
     pub fn new(weights: impl Iterator<Item = f32>, partitions: Partitions) -> Self {
-        let (members, log_masses) = Members::new(weights.map(f32::ln).collect(), partitions.starts());
+        let log_weights: Vec<f32> = weights.map(f32::ln).collect();
+        let (members, log_masses) = Members::new(&log_weights, partitions.starts());
         let sum: f64 = log_masses.iter().map(|log_mass| log_mass.exp()).sum();
         let mut shares: Vec<f32> = log_masses.iter().map(|log_mass| (log_mass.exp() / sum) as f32).collect();
         shares.resize(shares.len().next_multiple_of(LANES), 0.0);
-        Self { partitions, members, shares, log_sum: sum.ln() as f32 }
-    }
-
-    fn span(&self, partition: usize) -> Span {
-        let range = self.partitions.range(partition);
-        Span { start: range.start, len: range.end - range.start }
+        let slot_ends = (1..=partitions.len() as u32).collect();
+        Self { partitions, members, shares, slot_ends, log_sum: sum.ln() as f32 }
     }
 }
 
@@ -62,22 +59,29 @@ impl Proposal for PopularityProposal {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        draws.resize(n);
-        let total = self.shares.iter().map(|&share| f64::from(share)).sum();
-        sorted_targets(n, total, stream, &mut scratch.words, &mut scratch.targets);
-        walk(&self.shares, &scratch.targets, &mut draws.places);
-        let limits: Vec<u32> = (1..=self.partitions.len() as u32).collect();
-        ends_at(&draws.places, &limits, &mut draws.ends);
-        scratch.words.resize(2 * n, 0);
-        stream.fill(CHOICES, &mut scratch.words);
-        for partition in 0..self.partitions.len() {
-            let span = self.span(partition);
-            for t in draws.range(partition) {
-                let place =
-                    self.members.choose_by_two(span, [scratch.words[2 * t], scratch.words[2 * t + 1]]);
-                draws.places[t] = place;
-                draws.correction[t] = self.members.log_weight(place) - self.log_sum;
-            }
+        scratch.tree.build(&self.shares);
+        scratch.tree.draw(n, stream, &mut draws.runs);
+        draws.cut_runs(&self.slot_ends);
+    }
+
+    fn settle(
+        &self,
+        partition: usize,
+        stream: &Stream,
+        _: &[Run],
+        places: &mut [u32],
+        correction: &mut [f32],
+        buffers: &mut Settling,
+    ) {
+        let range = self.partitions.range(partition);
+        let words = &mut buffers.words;
+        words.resize((2 * places.len()).next_multiple_of(Stream::RUN), 0);
+        // Each partition has its own words of the query's stream.
+        stream.fill(CHOICES + ((partition as u32) << 20), words);
+        for ((place, correction), words) in places.iter_mut().zip(correction).zip(words.as_chunks::<2>().0) {
+            let (chosen, log_weight) =
+                self.members.choose_by_two(range.start, range.end - range.start, *words);
+            (*place, *correction) = (chosen, log_weight - self.log_sum);
         }
     }
 

@@ -1,7 +1,6 @@
 //! `softmax`: the exact distribution, Q(i given z) = exp(z.q_i + b_i) / Z; linear in the catalogue.
 
 use super::logits::logits;
-use super::walk::{sorted_targets, walk};
 use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -56,12 +55,13 @@ impl Proposal for Softmax {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        draws.resize(n);
-        sorted_targets(n, scratch.total, stream, &mut scratch.words, &mut scratch.targets);
-        walk(&scratch.weights, &scratch.targets, &mut draws.places);
-        for (correction, &item) in draws.correction.iter_mut().zip(&draws.places) {
-            *correction = scratch.logits[item as usize] - scratch.log_z;
+        let Scratch { weights, logits, log_z, tree, runs, .. } = scratch;
+        tree.build(weights);
+        tree.draw(n, stream, runs);
+        for run in &mut *runs {
+            run.log_base = logits[run.slot as usize] - *log_z;
         }
+        draws.repeat(runs);
         self.partitions.ends(&draws.places, &mut draws.ends);
     }
 

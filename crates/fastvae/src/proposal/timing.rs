@@ -122,16 +122,14 @@ fn timing_of_the_parts_of_a_draw() {
     let stream = Stream::new(1, Purpose::Negatives, 0, 0);
     let mut words = vec![0; n];
     let weights: Vec<f32> = (0..256).map(|i| (i % 7) as f32 + 0.5).collect();
-    let total = weights.iter().map(|&w| f64::from(w)).sum();
-    let (mut targets, mut picks) = (Vec::new(), vec![0; n]);
+    let (mut tree, mut runs) = (SplitTree::default(), Vec::new());
     let each = |name: &str, work: &mut dyn FnMut()| {
         let time = shortest(50, || (0..50).for_each(|_| work()));
         println!("{name}: {:.2} ns each of {n}", time / (50 * n) as f64);
     };
     each("random words", &mut || stream.fill(0, black_box(&mut words)));
-    each("sorted targets", &mut || {
-        walk::sorted_targets(n, total, &stream, &mut words, black_box(&mut targets))
-    });
+    each("a tree over 256 weights", &mut || black_box(&mut tree).build(&weights));
+    each("draws from it", &mut || tree.draw(n, &stream, black_box(&mut runs)));
     let vectors = random(n, 32);
     let items = ItemTable { vectors: vectors.view(), bias: None };
     let (mut padded, mut values) = (Vec::new(), vec![0.0; n]);
@@ -142,5 +140,4 @@ fn timing_of_the_parts_of_a_draw() {
     each("exponentials", &mut || {
         black_box(crate::math::simd::exp_shifted(&mut values, 0.1));
     });
-    each("walk over 256 weights", &mut || walk::walk(&weights, &targets, black_box(&mut picks)));
 }

@@ -1,23 +1,32 @@
 //! `uniform`: every item alike, Q(i) = 1/M.
 
-use super::walk::sorted_targets;
-use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
+use super::split::CHOICES;
+use super::{Draws, ItemTable, Partitions, Proposal, Run, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
 use crate::math::Stream;
+use crate::math::matrix::LANES;
 
 /// Every item alike.
 #[derive(Debug, Clone)]
 pub struct Uniform {
     n_items: usize,
     partitions: Partitions,
+    /// The number of items of each partition, padded with zeros to whole vectors.
+    widths: Vec<f32>,
+    /// The position in `widths` where each partition ends.
+    slot_ends: Vec<u32>,
 }
 
 impl Uniform {
     /// Over the items of `partitions`, at least one, places being items.
     pub fn new(partitions: Partitions) -> Self {
-        Self { n_items: partitions.starts()[partitions.len()] as usize, partitions }
+        let mut widths: Vec<f32> =
+            partitions.starts().windows(2).map(|pair| (pair[1] - pair[0]) as f32).collect();
+        widths.resize(widths.len().next_multiple_of(LANES), 0.0);
+        let slot_ends = (1..=partitions.len() as u32).collect();
+        Self { n_items: partitions.starts()[partitions.len()] as usize, partitions, widths, slot_ends }
     }
 
     fn log_probability(&self) -> f32 {
@@ -49,15 +58,29 @@ impl Proposal for Uniform {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        draws.resize(n);
-        // Sorted uniforms, so that the draws come out partition by partition.
-        sorted_targets(n, self.n_items as f64, stream, &mut scratch.words, &mut scratch.targets);
-        let last = self.n_items as u32 - 1;
-        for (place, &target) in draws.places.iter_mut().zip(&scratch.targets) {
-            *place = (target as u32).min(last);
+        scratch.tree.build(&self.widths);
+        scratch.tree.draw(n, stream, &mut draws.runs);
+        draws.cut_runs(&self.slot_ends);
+    }
+
+    fn settle(
+        &self,
+        partition: usize,
+        stream: &Stream,
+        _: &[Run],
+        places: &mut [u32],
+        correction: &mut [f32],
+        buffers: &mut Settling,
+    ) {
+        let range = self.partitions.range(partition);
+        let words = &mut buffers.words;
+        words.resize(places.len().next_multiple_of(Stream::RUN), 0);
+        // Each partition has its own words of the query's stream.
+        stream.fill(CHOICES + ((partition as u32) << 20), words);
+        for (place, &word) in places.iter_mut().zip(&*words) {
+            *place = range.start + below(word, range.end - range.start);
         }
-        draws.correction.fill(self.log_probability());
-        self.partitions.ends(&draws.places, &mut draws.ends);
+        correction.fill(self.log_probability());
     }
 
     fn log_q(&self, _: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, log_q: &mut [f32]) {

@@ -1,13 +1,17 @@
 //! Gradients and updates of the item vectors, partition by partition.
 //!
-//! One task owns a partition: it gathers the entries of its positives and negatives from all queries, sorts them by
-//! place, sums each row's gradient in registers, and updates the row at once.
+//! One task owns a partition: it gathers the entries of its positives and negatives from all queries. Where they are
+//! many, it adds each to the gradient of its row and then updates the rows; where they are few, it sorts them by place,
+//! sums each row's gradient in registers, and updates the row at once. Both give the same bits.
+
+use std::sync::Mutex;
 
 use fearless_simd::{dispatch, prelude::*};
 use rayon::prelude::*;
 
 use crate::backend::cpu::block::UserBlock;
 use crate::backend::cpu::negatives::ItemRows;
+use crate::backend::cpu::part_gradient::PartGradient;
 use crate::backend::cpu::rows::{Entries, Entry, Grouping, RowTable, Run, Source, row_gradient, weight_sum};
 use crate::config::Optimizer;
 use crate::math::MatrixView;
@@ -19,6 +23,17 @@ const AHEAD: usize = 6;
 /// Weights of negatives computed at a time.
 const CHUNK: usize = 128;
 
+/// What one task needs, taken from a pool and given back: the rows of a partition are too many to make them anew in
+/// each step.
+#[derive(Debug, Default)]
+pub(super) struct PartBuffers {
+    grouping: Grouping,
+    /// The gradient of one row.
+    gradient: Vec<f32>,
+    /// The gradients of all rows of a partition.
+    gradients: PartGradient,
+}
+
 /// Updates the item vectors touched by `blocks`; with dense Adam the untouched ones too. `queries` has one row for
 /// each query of the batch, and `share` is the weight of one query in its user's loss.
 pub(super) fn update_items(
@@ -28,22 +43,32 @@ pub(super) fn update_items(
     queries: MatrixView<'_>,
     share: f32,
     update: &Update,
+    pool: &Mutex<Vec<PartBuffers>>,
 ) {
     let stride = table.rows.stride();
     let table = SharedTable::new(table);
-    (0..rows.partitions.len()).into_par_iter().with_max_len(1).for_each_init(
-        || (Grouping::default(), vec![0.0; stride]),
-        |(grouping, gradient), partition| {
-            let places = rows.partitions.range(partition);
-            let entries = PartEntries { blocks, partition, start: places.start, share };
+    (0..rows.partitions.len()).into_par_iter().with_max_len(1).for_each(|partition| {
+        let pool = || pool.lock().expect("no task panics while it holds the pool");
+        let mut buffers = pool().pop().unwrap_or_default();
+        let PartBuffers { grouping, gradient, gradients } = &mut buffers;
+        let places = rows.partitions.range(partition);
+        let entries = PartEntries { blocks, partition, start: places.start, share };
+        if entries.len() >= places.len() {
+            gradients.fit(places.len(), queries.cols());
+            entries.add_to(gradients, queries, table.bias.is_some());
+            // SAFETY: an item has one place, a place is in one partition, and each partition has one task.
+            unsafe { dispatch!(level(), simd => update_from(simd, &table, rows, places, update, gradients)) };
+        } else {
             let (runs, sources) = grouping.group(&entries, places.len());
             let part = Part { rows, places, runs, sources };
-            // SAFETY: an item has one place, a place is in one partition, and each partition has one task.
+            gradient.resize(stride, 0.0);
+            // SAFETY: as above.
             unsafe {
                 dispatch!(level(), simd => update_part(simd, &table, &part, queries, update, gradient))
             };
-        },
-    );
+        }
+        pool().push(buffers);
+    });
 }
 
 /// The entries of a partition, block by block: positives, then negatives in the order of the queries.
@@ -92,6 +117,59 @@ impl Entries for PartEntries<'_> {
                 row += 1;
             }
         }
+    }
+}
+
+impl PartEntries<'_> {
+    /// Adds the entries to the gradients of their rows, in order: the same sums bit for bit as by grouping.
+    fn add_to(&self, gradients: &mut PartGradient, queries: MatrixView<'_>, with_bias: bool) {
+        let mut row = 0;
+        let mut weights = [0.0; CHUNK];
+        for block in self.blocks {
+            for entry in block.targets.bucket(self.partition) {
+                let query = queries.padded_row(entry.row as usize);
+                gradients.add(query, self.start, &[entry.item], &[entry.weight], with_bias);
+            }
+            let part = &block.negatives.parts[self.partition];
+            for (q, query) in block.negatives.queries().iter().enumerate() {
+                let range = part.range(q);
+                let places = part.places[range.clone()].chunks(CHUNK);
+                for (places, logits) in places.zip(part.logits[range].chunks(CHUNK)) {
+                    let weights = &mut weights[..places.len()];
+                    dispatch!(level(), simd => query.gradient.fill(simd, logits, self.share, weights));
+                    gradients.add(queries.padded_row(row), self.start, places, weights, with_bias);
+                }
+                row += 1;
+            }
+        }
+    }
+}
+
+/// Updates the rows of one partition from their gradients, and sets these to zero.
+///
+/// # Safety
+/// No other thread may use the rows of the partition meanwhile.
+#[inline(always)]
+unsafe fn update_from<S: Simd>(
+    simd: S,
+    table: &SharedTable,
+    rows: ItemRows<'_>,
+    places: std::ops::Range<u32>,
+    update: &Update,
+    gradients: &mut PartGradient,
+) {
+    let dense = update.optimizer == Optimizer::Adam;
+    let (touched, gradients, bias) = gradients.take_touched(dense);
+    for (k, &item) in touched.iter().enumerate() {
+        if let Some(next) = touched.get(k + AHEAD) {
+            table.ask(rows.of_place(places.start + next) as usize);
+        }
+        let gradient = gradients.row_mut(item as usize);
+        let row = rows.of_place(places.start + item) as usize;
+        let bias_gradient = std::mem::take(&mut bias[item as usize]);
+        // SAFETY: passed on to the caller.
+        unsafe { table.update(simd, row, update, gradient, bias_gradient) };
+        gradient.fill(0.0);
     }
 }
 

@@ -11,11 +11,12 @@ mod full_softmax;
 mod item_rows;
 mod negatives;
 mod order;
+mod part_gradient;
 mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use rayon::prelude::*;
@@ -32,7 +33,7 @@ use crate::proposal::{self, Proposal};
 
 use block::{BLOCK, BlockRows, GROUP, Shared, UserBlock};
 use full_softmax::{FullSoftmax, TILE_SHIFT};
-use item_rows::update_items;
+use item_rows::{PartBuffers, update_items};
 use negatives::{ItemRows, sum_negatives};
 use rows::{BiasColumn, BucketLayout, Buckets, RowTable, update_rows};
 
@@ -97,6 +98,7 @@ pub struct CpuBackend {
     by_place: bool,
     blocks: Vec<UserBlock>,
     buffers: BatchBuffers,
+    part_buffers: Mutex<Vec<PartBuffers>>,
     /// Of the tasks that are not a block's.
     times: PhaseTimes,
 }
@@ -135,6 +137,7 @@ impl CpuBackend {
                 queries: Matrix::zeros(queries, config.latent),
                 query_gradient: Matrix::zeros(queries, config.latent),
             },
+            part_buffers: Mutex::default(),
             times: PhaseTimes::default(),
             config: config.clone(),
             train,
@@ -349,7 +352,7 @@ impl CpuBackend {
         let queries = self.buffers.queries.view();
         let Parameters { encoder, hidden_bias, head, head_bias, items, item_bias, .. } = &mut self.parameters;
         let moments = &mut self.moments;
-        let encoder_layout = self.encoder_layout;
+        let (encoder_layout, part_buffers) = (self.encoder_layout, &self.part_buffers);
         let timed = |phase: Phase, work: &mut dyn FnMut()| {
             let (mut times, mut lap) = (PhaseTimes::default(), Instant::now());
             work();
@@ -360,7 +363,7 @@ impl CpuBackend {
             if let Some(rows) = rows {
                 let bias = bias_column(item_bias, &mut moments.item_bias);
                 let table = RowTable { rows: items, moments: &mut moments.items, bias };
-                update_items(table, rows, blocks, queries, share, update);
+                update_items(table, rows, blocks, queries, share, update, part_buffers);
             }
         };
         let mut update_encoder = || {

@@ -12,7 +12,7 @@ use crate::backend::{Phase, PhaseTimes};
 use crate::data::ItemId;
 use crate::loss::{NegativeGradient, NegativeSum, exclude};
 use crate::math::Stream;
-use crate::proposal::{Draws, ItemTable, Partitions, Proposal};
+use crate::proposal::{Draws, ItemTable, Partitions, Proposal, Run, Settling};
 
 /// The row of an item in the item table: its place where the table is in the order of the partitions.
 #[derive(Debug, Clone, Copy)]
@@ -67,15 +67,36 @@ pub(super) struct PartDraws {
     pub logits: Vec<f32>,
     /// Where the draws of each query end.
     ends: Vec<u32>,
+    /// Draws that wait for their places.
+    runs: Vec<Run>,
+    /// Where the runs of each query end.
+    run_ends: Vec<u32>,
 }
 
 impl PartDraws {
+    /// How many draws there are.
+    pub fn len(&self) -> usize {
+        self.ends.last().map_or(0, |&end| end as usize)
+    }
+
+    /// Makes room for `n` draws; what stands there is left over from before.
+    fn resize(&mut self, n: usize) {
+        self.places.resize(n, 0);
+        self.logits.resize(n, 0.0);
+    }
+
     /// The draws of query `query`.
     #[inline(always)]
     pub fn range(&self, query: usize) -> std::ops::Range<usize> {
-        let start = if query == 0 { 0 } else { self.ends[query - 1] };
-        start as usize..self.ends[query] as usize
+        stretch(&self.ends, query)
     }
+}
+
+/// The stretch that ends at `ends[k]`.
+#[inline(always)]
+fn stretch(ends: &[u32], k: usize) -> std::ops::Range<usize> {
+    let start = if k == 0 { 0 } else { ends[k - 1] };
+    start as usize..ends[k] as usize
 }
 
 impl BlockNegatives {
@@ -84,9 +105,9 @@ impl BlockNegatives {
         self.n_queries = 0;
         self.parts.resize_with(n_partitions, PartDraws::default);
         for part in &mut self.parts {
-            part.places.clear();
-            part.logits.clear();
             part.ends.clear();
+            part.runs.clear();
+            part.run_ends.clear();
         }
     }
 
@@ -100,9 +121,16 @@ impl BlockNegatives {
     ) -> &mut QueryNegatives {
         for (partition, part) in self.parts.iter_mut().enumerate() {
             let range = draws.range(partition);
-            part.places.extend_from_slice(&draws.places[range.clone()]);
-            part.logits.extend_from_slice(&draws.correction[range]);
-            part.ends.push(part.places.len() as u32);
+            let start = part.len();
+            part.ends.push((start + range.len()) as u32);
+            if let Some(runs) = draws.runs(partition) {
+                part.runs.extend_from_slice(runs);
+                part.run_ends.push(part.runs.len() as u32);
+            } else {
+                part.resize(start);
+                part.places.extend_from_slice(&draws.places[range.clone()]);
+                part.logits.extend_from_slice(&draws.correction[range]);
+            }
         }
         if self.n_queries == self.queries.len() {
             self.queries.push(QueryNegatives::default());
@@ -131,11 +159,15 @@ impl BlockNegatives {
     fn settle(&mut self, partition: usize, proposal: &dyn Proposal, buffers: &mut Buffers) {
         let places = proposal.partitions().range(partition);
         let part = &mut self.parts[partition];
+        part.resize(part.len());
         for (q, query) in self.queries[..self.n_queries].iter().enumerate() {
             let range = part.range(q);
             let (drawn, correction) = (&mut part.places[range.clone()], &mut part.logits[range]);
-            let stream = query.stream.as_ref().expect("a query that was pushed has a stream");
-            proposal.settle(partition, stream, drawn, correction, &mut buffers.words);
+            if !part.run_ends.is_empty() {
+                let runs = &part.runs[stretch(&part.run_ends, q)];
+                let stream = query.stream.as_ref().expect("a query that was pushed has a stream");
+                proposal.settle(partition, stream, runs, drawn, correction, &mut buffers.settling);
+            }
             let from = query.excluded.partition_point(|&place| place < places.start);
             let here = &query.excluded[from..];
             let here = &here[..here.partition_point(|&place| place < places.end)];
@@ -159,7 +191,7 @@ impl QueryNegatives {
 
 #[derive(Default)]
 struct Buffers {
-    words: Vec<u32>,
+    settling: Settling,
     marks: Marks,
     rows: Vec<u32>,
 }

@@ -1,0 +1,172 @@
+//! [`PartGradient`]: the gradient rows of one partition of the items, added to in the order of the queries.
+//!
+//! Where a step touches most rows of a partition, often several times, adding to them in place is cheaper than
+//! sorting the entries by row first: the rows stay in the second-level cache, and a query in registers.
+
+use fearless_simd::{dispatch, f32x16, prelude::*};
+
+use crate::math::Matrix;
+use crate::math::matrix::LANES;
+use crate::math::simd::level;
+
+/// Gradient rows; zero between uses, so that its memory serves one partition after the other.
+#[derive(Debug)]
+pub(super) struct PartGradient {
+    pub rows: Matrix,
+    /// The gradient of each row's bias.
+    pub bias: Vec<f32>,
+    /// One for each row that was added to.
+    flags: Vec<u8>,
+    touched: Vec<u32>,
+}
+
+impl Default for PartGradient {
+    fn default() -> Self {
+        Self { rows: Matrix::zeros(0, 0), bias: Vec::new(), flags: Vec::new(), touched: Vec::new() }
+    }
+}
+
+impl PartGradient {
+    /// Makes room for `n_rows` rows of `cols` columns.
+    pub fn fit(&mut self, n_rows: usize, cols: usize) {
+        if self.rows.rows() < n_rows || self.rows.cols() != cols {
+            self.rows = Matrix::zeros(n_rows, cols);
+            self.bias = vec![0.0; n_rows];
+        }
+        self.flags.resize(n_rows, 0);
+    }
+
+    /// Adds `weights[k] * query` to the row of `places[k]`, counted from `start`; `query` is a padded row.
+    #[inline(always)]
+    pub fn add(&mut self, query: &[f32], start: u32, places: &[u32], weights: &[f32], with_bias: bool) {
+        if with_bias {
+            for (place, weight) in places.iter().zip(weights) {
+                self.bias[(place - start) as usize] += weight;
+            }
+        }
+        let Self { rows, flags, .. } = self;
+        let rows = rows.data_mut();
+        // The number of vectors in a row is a constant for the usual sizes, so that the query stays in registers.
+        match query.len() / LANES {
+            1 => dispatch!(level(), simd => add_to::<_, 1>(simd, rows, flags, query, start, places, weights)),
+            2 => dispatch!(level(), simd => add_to::<_, 2>(simd, rows, flags, query, start, places, weights)),
+            4 => dispatch!(level(), simd => add_to::<_, 4>(simd, rows, flags, query, start, places, weights)),
+            8 => dispatch!(level(), simd => add_to::<_, 8>(simd, rows, flags, query, start, places, weights)),
+            _ => dispatch!(level(), simd => add_to_any(simd, rows, flags, query, start, places, weights)),
+        }
+    }
+
+    /// The rows that were added to, or `all` of them, ascending, with the gradients of all rows and biases, which the
+    /// caller sets to zero again.
+    pub fn take_touched(&mut self, all: bool) -> (&[u32], &mut Matrix, &mut [f32]) {
+        let Self { rows, bias, flags, touched } = self;
+        touched.resize(flags.len() + 1, 0);
+        let mut n = 0;
+        // Each row is written and the end moves only past the touched ones: a branch would be guessed wrong.
+        for (row, flag) in flags.iter_mut().enumerate() {
+            touched[n] = row as u32;
+            n += usize::from(std::mem::take(flag) | u8::from(all));
+        }
+        (&touched[..n], rows, bias)
+    }
+}
+
+/// [`PartGradient::add`] for rows of `L` vectors.
+#[inline(always)]
+fn add_to<S: Simd, const L: usize>(
+    simd: S,
+    rows: &mut [f32],
+    flags: &mut [u8],
+    query: &[f32],
+    start: u32,
+    places: &[u32],
+    weights: &[f32],
+) {
+    let mut q = [f32x16::splat(simd, 0.0); L];
+    for (l, q) in q.iter_mut().enumerate() {
+        *q = f32x16::from_slice(simd, &query[l * LANES..][..LANES]);
+    }
+    for (place, &weight) in places.iter().zip(weights) {
+        let at = (place - start) as usize;
+        flags[at] = 1;
+        let weight = f32x16::splat(simd, weight);
+        let row = &mut rows[at * L * LANES..][..L * LANES];
+        for (l, q) in q.iter().enumerate() {
+            let lane = &mut row[l * LANES..][..LANES];
+            q.mul_add(weight, f32x16::from_slice(simd, lane)).store_slice(lane);
+        }
+    }
+}
+
+/// As [`add_to`], for rows of any length.
+#[inline(always)]
+fn add_to_any<S: Simd>(
+    simd: S,
+    rows: &mut [f32],
+    flags: &mut [u8],
+    query: &[f32],
+    start: u32,
+    places: &[u32],
+    weights: &[f32],
+) {
+    let stride = query.len();
+    for (place, &weight) in places.iter().zip(weights) {
+        let at = (place - start) as usize;
+        flags[at] = 1;
+        let weight = f32x16::splat(simd, weight);
+        let row = &mut rows[at * stride..][..stride];
+        for (lane, q) in row.chunks_exact_mut(LANES).zip(query.chunks_exact(LANES)) {
+            f32x16::from_slice(simd, q).mul_add(weight, f32x16::from_slice(simd, lane)).store_slice(lane);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::rows::{
+        BucketEntries, BucketLayout, Buckets, Grouping, row_gradient, weight_sum,
+    };
+    use crate::math::{Purpose, Stream};
+
+    #[test]
+    fn rows_added_to_in_place_equal_grouped_ones_bit_for_bit() {
+        let (n_rows, start) = (300, 1000);
+        let mut gradients = PartGradient::default();
+        for dim in [16, 20, 40, 64, 128, 200] {
+            let mut stream = Stream::new(1, Purpose::Generate, 0, dim as u32);
+            let values: Vec<f32> = (0..8 * dim).map(|_| stream.normal() as f32).collect();
+            let queries = Matrix::from_rows(8, dim, &values);
+            let layout = BucketLayout::with_shift(n_rows, 9);
+            let mut buckets = Buckets::default();
+            buckets.clear(1);
+            gradients.fit(n_rows, dim);
+            for query in 0..8 {
+                let items: Vec<u32> = (0..100).map(|_| stream.below(n_rows as u64) as u32).collect();
+                let weights: Vec<f32> = (0..100).map(|_| stream.normal() as f32).collect();
+                buckets.extend(layout, &items, &weights, 1.0, query as u32);
+                let places: Vec<u32> = items.iter().map(|item| start + item).collect();
+                gradients.add(queries.row(query), start, &places, &weights, true);
+            }
+            let mut grouping = Grouping::default();
+            let entries = BucketEntries { blocks: &[&buckets], bucket: 0, layout };
+            let (runs, sources) = grouping.group(&entries, n_rows);
+            let (touched, rows, bias) = gradients.take_touched(false);
+            assert_eq!(touched, runs.iter().map(|run| run.item).collect::<Vec<_>>());
+            let (mut first, mut expected) = (0, vec![0.0; rows.stride()]);
+            for run in runs {
+                let mine = &sources[first..run.end as usize];
+                dispatch!(level(), simd => row_gradient(simd, mine, queries.view(), &mut expected));
+                let item = run.item as usize;
+                assert_eq!(rows.row(item), expected, "row {item} of {dim} columns");
+                assert_eq!(bias[item], weight_sum(mine));
+                // Left as the next use expects it.
+                rows.row_mut(item).fill(0.0);
+                bias[item] = 0.0;
+                first = run.end as usize;
+            }
+            assert!(gradients.take_touched(false).0.is_empty());
+            assert_eq!(gradients.take_touched(true).0.len(), n_rows);
+        }
+    }
+}
