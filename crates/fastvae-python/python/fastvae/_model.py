@@ -70,6 +70,8 @@ class FastVAE(Recommender):
         Worker threads, 0 for one per core. The result does not depend on it.
     refresh_every
         Epochs between refreshes of the index.
+    device
+        What trains: ``"auto"`` (a GPU where one can be used), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
 
     Examples
     --------
@@ -118,6 +120,7 @@ class FastVAE(Recommender):
         random_state: int | None = 0,
         num_threads: int = 0,
         refresh_every: int = 1,
+        device: str = "auto",
     ) -> None:
         self.model = model
         self.hidden = hidden
@@ -148,6 +151,7 @@ class FastVAE(Recommender):
         self.random_state = random_state
         self.num_threads = num_threads
         self.refresh_every = refresh_every
+        self.device = device
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:

@@ -1,4 +1,5 @@
-//! Alias tables (Walker, 1977; built by Vose's method): a draw from any fixed distribution in constant time.
+//! Alias tables (Walker, 1977; built as by Hübschle-Schneider and Sanders, 2019): a draw from any fixed distribution in
+//! constant time.
 
 use std::hint::select_unpredictable;
 
@@ -38,6 +39,10 @@ pub(super) fn place_and_coin(word: u32, start: u32, len: u32) -> (u32, u32) {
 
 /// Builds the alias table of `weights` into `slots`, numbered from `first`.
 ///
+/// What the slots below the mean miss is handed to them by those above it, both in their order, and a slot above the
+/// mean that has given too much is filled up by the next one. Who fills whom follows from two lists of sums, so that
+/// many processors can work it out at once and find the same table.
+///
 /// Weights that sum to nothing (or to no number) make all outcomes alike.
 pub(super) fn fill(weights: &[f64], first: u32, slots: &mut [Slot]) {
     let n = weights.len();
@@ -49,19 +54,36 @@ pub(super) fn fill(weights: &[f64], first: u32, slots: &mut [Slot]) {
     if !(sum > 0.0 && scale.is_finite()) {
         return;
     }
-    let mut shares: Vec<f64> = weights.iter().map(|weight| weight * scale).collect();
-    let (mut small, mut large) = (Vec::new(), Vec::new());
-    for (i, &share) in shares.iter().enumerate() {
-        if share < 1.0 { small.push(i) } else { large.push(i) }
-    }
-    // Each small slot is filled up from a large one; what is left at the end is 1 up to rounding.
-    while let (Some(&poor), Some(&rich)) = (small.last(), large.last()) {
-        small.pop();
-        slots[poor] = Slot { keep: (shares[poor] * 4_294_967_296.0) as u32, other: first + rich as u32 };
-        shares[rich] -= 1.0 - shares[poor];
-        if shares[rich] < 1.0 {
-            large.pop();
-            small.push(rich);
+    let running = |part: fn(f64) -> f64| {
+        let mut sum = 0.0;
+        let next = |weight: &f64| {
+            sum += part(weight * scale).max(0.0);
+            sum
+        };
+        weights.iter().map(next).collect::<Vec<f64>>()
+    };
+    let (missing, spare) = (running(|share| 1.0 - share), running(|share| share - 1.0));
+    let (mut rich, mut poor, mut next) = (0, 0, 0);
+    let above = |sums: &[f64], from: &mut usize, value: f64| {
+        while sums.get(*from).is_some_and(|&sum| sum <= value) {
+            *from += 1;
+        }
+        (*from < n).then_some(*from)
+    };
+    let keep = |share: f64| (share.max(0.0) * 4_294_967_296.0) as u32;
+    // Where nobody is found, what is missing is rounding.
+    for (i, weight) in weights.iter().enumerate() {
+        let share = weight * scale;
+        if share < 1.0 {
+            let before = if i == 0 { 0.0 } else { missing[i - 1] };
+            if let Some(rich) = above(&spare, &mut rich, before) {
+                slots[i] = Slot { keep: keep(share), other: first + rich as u32 };
+            }
+        } else if share > 1.0
+            && let (Some(poor), Some(next)) =
+                (above(&missing, &mut poor, spare[i]), above(&spare, &mut next, spare[i]))
+        {
+            slots[i] = Slot { keep: keep(1.0 - (missing[poor] - spare[i])), other: first + next as u32 };
         }
     }
 }

@@ -178,7 +178,7 @@ impl CudaBackend {
         let remedy = ("hidden", "give a smaller hidden, or train with --device cpu");
         gpu.allow_shared("dense_forward", TOGETHER * run.hidden_stride * 4, remedy)?;
         gpu.allow_shared("hidden_gradients", TOGETHER * run.head_stride * 4, remedy)?;
-        Ok(Self {
+        let mut backend = Self {
             graph: None,
             captured: None,
             run,
@@ -192,7 +192,9 @@ impl CudaBackend {
             queued: 0,
             _memory: memory,
             gpu,
-        })
+        };
+        backend.send()?;
+        Ok(backend)
     }
 
     /// Sends the mirror's state to the device, where that is the newest.
