@@ -66,14 +66,13 @@ impl Members {
         self.one_word
     }
 
-    /// A place of the `len` from `start` on by one random word, and ln of its weight.
+    /// The place drawn by one that [`alias::place_and_coin`] gave with a coin, and ln of its weight.
     #[inline(always)]
-    pub(super) fn choose(&self, start: u32, len: u32, word: u32) -> (u32, f32) {
-        let (own, coin) = alias::place_and_coin(word, start, len);
+    pub(super) fn choose(&self, own: u32, coin: u32) -> (u32, f32) {
         self.places[own as usize].choose(own, coin)
     }
 
-    /// As [`Members::choose`], for any length, by two random words.
+    /// A place of the `len` from `start` on, however many, by two random words, and ln of its weight.
     #[inline(always)]
     pub(super) fn choose_by_two(&self, start: u32, len: u32, words: [u32; 2]) -> (u32, f32) {
         let own = start + below(words[0], len);

@@ -9,7 +9,6 @@ use super::cells::Cells;
 use super::members::Members;
 use super::split::CHOICES;
 use super::state::{Reader, State, StateTensor};
-use super::uniform::below;
 use super::{Draws, ItemTable, Partitions, Proposal, Run, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -166,35 +165,35 @@ impl Proposal for Midx {
         let built = self.built();
         let n = places.len();
         buffers.lay_out(runs, built.cells.spans(), n);
-        let Settling { words, starts, lens, bases } = buffers;
-        let (starts, lens, bases) = (&starts[..n], &lens[..n], &bases[..n]);
         let two = built.members.as_ref().is_some_and(|members| !members.one_word());
         // Whole runs of the generator: what is left over costs less than a tail made word by word. Each partition
         // has its own words of the query's stream.
-        words.resize((n << u32::from(two)).next_multiple_of(Stream::RUN), 0);
-        stream.fill(CHOICES + ((partition as u32) << 20), words);
+        buffers.words.resize((n << u32::from(two)).next_multiple_of(Stream::RUN), 0);
+        stream.fill(CHOICES + ((partition as u32) << 20), &mut buffers.words);
+        if !two {
+            buffers.toss(n);
+        }
+        let Settling { words, starts, lens, bases } = buffers;
         let outcomes = places.iter_mut().zip(correction);
         let cells = starts.iter().zip(lens).zip(bases);
         match &built.members {
             None => {
-                for (((place, correction), ((start, &len), base)), &word) in outcomes.zip(cells).zip(&*words)
-                {
-                    (*place, *correction) = (start + below(word, len), *base);
+                for ((place, correction), ((chosen, _), base)) in outcomes.zip(cells) {
+                    (*place, *correction) = (*chosen, *base);
                 }
             }
             Some(members) if two => {
-                for (((place, correction), ((&start, &len), base)), words) in
+                for (((place, correction), ((start, len), base)), words) in
                     outcomes.zip(cells).zip(words.as_chunks::<2>().0)
                 {
-                    let (chosen, log_weight) = members.choose_by_two(start, len, *words);
-                    (*place, *correction) = (chosen, base + log_weight);
+                    let (chosen, log_weight) = members.choose_by_two(*start, *len, *words);
+                    (*place, *correction) = (chosen, *base + log_weight);
                 }
             }
             Some(members) => {
-                for (((place, correction), ((&start, &len), base)), &word) in outcomes.zip(cells).zip(&*words)
-                {
-                    let (chosen, log_weight) = members.choose(start, len, word);
-                    (*place, *correction) = (chosen, base + log_weight);
+                for ((place, correction), ((own, coin), base)) in outcomes.zip(cells) {
+                    let (chosen, log_weight) = members.choose(*own, *coin);
+                    (*place, *correction) = (chosen, *base + log_weight);
                 }
             }
         }

@@ -3,6 +3,7 @@
 use fearless_simd::{dispatch, f32x16, prelude::*, u32x16};
 
 use super::Run;
+use super::alias::place_and_coin;
 use super::cells::Span;
 use crate::math::matrix::LANES;
 use crate::math::simd;
@@ -30,6 +31,20 @@ impl Settling {
             bases.resize(n + LANES, 0.0);
         }
         dispatch!(simd::level(), simd => lay_out(simd, runs, spans, starts, lens, bases));
+    }
+
+    /// Turns the first `n` of `starts` into a place of each draw's cell, by the draw's word, and of `lens` into what
+    /// the rest of the word makes: see [`place_and_coin`].
+    pub(super) fn toss(&mut self, n: usize) {
+        // A loop of its own: it is made of vectors, which one with the look-ups that follow could not be.
+        #[inline(always)]
+        fn body<S: Simd>(_: S, words: &[u32], starts: &mut [u32], lens: &mut [u32]) {
+            for ((&word, start), len) in words.iter().zip(starts).zip(lens) {
+                (*start, *len) = place_and_coin(word, *start, *len);
+            }
+        }
+        let Self { words, starts, lens, .. } = self;
+        dispatch!(simd::level(), simd => body(simd, &words[..n], &mut starts[..n], &mut lens[..n]));
     }
 }
 
