@@ -70,18 +70,19 @@ pub(super) fn fill(weights: &[f64], first: u32, slots: &mut [Slot]) {
         }
         (*from < n).then_some(*from)
     };
+    let before = |i: usize| if i == 0 { 0.0 } else { missing[i - 1] };
     let keep = |share: f64| (share.max(0.0) * 4_294_967_296.0) as u32;
     // Where nobody is found, what is missing is rounding.
     for (i, weight) in weights.iter().enumerate() {
         let share = weight * scale;
         if share < 1.0 {
-            let before = if i == 0 { 0.0 } else { missing[i - 1] };
-            if let Some(rich) = above(&spare, &mut rich, before) {
+            if let Some(rich) = above(&spare, &mut rich, before(i)) {
                 slots[i] = Slot { keep: keep(share), other: first + rich as u32 };
             }
         } else if share > 1.0
             && let (Some(poor), Some(next)) =
                 (above(&missing, &mut poor, spare[i]), above(&spare, &mut next, spare[i]))
+            && before(poor) < spare[i]
         {
             slots[i] = Slot { keep: keep(1.0 - (missing[poor] - spare[i])), other: first + next as u32 };
         }

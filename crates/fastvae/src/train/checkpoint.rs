@@ -18,7 +18,7 @@ use crate::proposal::{State, StateData, StateTensor};
 use crate::train::{Progress, Training};
 
 /// Version of the layout, checked when a checkpoint is read.
-const FORMAT: &str = "fastvae checkpoint 1";
+const FORMAT: &str = "fastvae checkpoint 2";
 
 /// What the run learns from, to refuse other data.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -182,6 +182,7 @@ fn write_moments<'m>(writer: &mut TensorWriter<'m>, moments: &'m MomentTables) {
     ] {
         writer.matrix(format!("first.{name}"), table.first.view());
         writer.matrix(format!("second.{name}"), table.second.view());
+        writer.array(format!("touched.{name}"), &table.touched);
     }
     if let Some((first, second)) = &moments.item_bias {
         writer.array("first.item_bias", first);
@@ -215,6 +216,8 @@ fn read_moments(file: &TensorFile, moments: &mut MomentTables) -> Result<()> {
     ] {
         read_matrix(file, &format!("first.{name}"), &mut table.first)?;
         read_matrix(file, &format!("second.{name}"), &mut table.second)?;
+        let n = table.touched.len();
+        table.touched.copy_from_slice(&file.array_of::<u32>(&format!("touched.{name}"), &[n])?);
     }
     if let Some((first, second)) = &mut moments.item_bias {
         read_values(file, "first.item_bias", first)?;

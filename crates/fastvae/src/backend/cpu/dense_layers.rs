@@ -58,7 +58,7 @@ pub(super) fn update_head(
         let columns = hidden.columns(start, HEAD_ROWS.min(width - start));
         let mut gradient = vec![0.0; chunk.rows.len()];
         product(&mut gradient, stride, false, Operand::Transposed(columns), Operand::Plain(head_gradient));
-        dispatch!(level(), simd => update.row(simd, chunk.rows, chunk.first, chunk.second, &mut gradient));
+        dispatch!(level(), simd => update.row(simd, chunk.rows, chunk.first, chunk.second, &mut gradient, 0));
     });
 }
 
@@ -73,5 +73,6 @@ pub(super) fn update_bias(
     for row in 0..gradient.rows() {
         simd::axpy(1.0, gradient.padded_row(row), &mut sum);
     }
-    dispatch!(level(), simd => update.row(simd, bias.data_mut(), moments.first.data_mut(), moments.second.data_mut(), &mut sum));
+    let (first, second) = (moments.first.data_mut(), moments.second.data_mut());
+    dispatch!(level(), simd => update.row(simd, bias.data_mut(), first, second, &mut sum, 0));
 }

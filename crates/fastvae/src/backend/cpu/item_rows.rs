@@ -233,6 +233,7 @@ struct SharedTable {
     rows: *mut f32,
     first: *mut f32,
     second: *mut f32,
+    touched: *mut u32,
     /// Values, first and second moments of the bias.
     bias: Option<[*mut f32; 3]>,
     stride: usize,
@@ -255,6 +256,7 @@ impl SharedTable {
             rows: table.rows.data_mut().as_mut_ptr(),
             first: table.moments.first.data_mut().as_mut_ptr(),
             second: table.moments.second.data_mut().as_mut_ptr(),
+            touched: table.moments.touched.as_mut_ptr(),
             bias,
         }
     }
@@ -288,11 +290,13 @@ impl SharedTable {
             [self.rows, self.first, self.second]
                 .map(|table| std::slice::from_raw_parts_mut(table.add(at), self.stride))
         };
-        update.row(simd, parameter, first, second, gradient);
+        // SAFETY: as above, for the row's entry.
+        let gap = update.gap(unsafe { &mut *self.touched.add(row) });
+        update.row(simd, parameter, first, second, gradient, gap);
         if let Some(bias) = self.bias {
             // SAFETY: as above, for the row's entry of each column.
             let [value, first, second] = unsafe { bias.map(|column| &mut *column.add(row)) };
-            update.scalar(value, first, second, bias_gradient);
+            update.scalar(value, first, second, bias_gradient, gap);
         }
     }
 }

@@ -27,6 +27,8 @@ pub(super) fn permute(table: RowTable<'_>, partitions: &Partitions, to_places: b
         });
         std::mem::swap(matrix, &mut spare);
     }
+    let touched = &mut table.moments.touched;
+    *touched = (0..touched.len()).map(|row| touched[source(row)]).collect();
     if let Some(bias) = table.bias {
         for column in [bias.values, bias.first, bias.second] {
             let reordered: Vec<f32> = (0..column.len()).map(|row| column[source(row)]).collect();
@@ -47,7 +49,8 @@ mod tests {
         let partitions = Partitions::lists(&items, &[0, 400, 1300], 2);
         let values: Vec<f32> = (0..1300 * 3).map(|x| x as f32).collect();
         let mut rows = Matrix::from_rows(1300, 3, &values);
-        let mut moments = Moments { first: rows.clone(), second: rows.clone() };
+        let touched = (0..1300).collect();
+        let mut moments = Moments { first: rows.clone(), second: rows.clone(), touched };
         let mut columns = [0, 1, 2].map(|c| (0..1300).map(|row| (row * 10 + c) as f32).collect::<Vec<_>>());
         let start = (rows.clone(), columns.clone());
         for to_places in [true, false] {
@@ -57,6 +60,7 @@ mod tests {
             for (row, &item) in items.iter().enumerate().filter(|_| to_places) {
                 assert_eq!(rows.row(row), start.0.row(item as usize));
                 assert_eq!(moments.second.row(row), start.0.row(item as usize));
+                assert_eq!(moments.touched[row], item);
                 assert_eq!(columns[2][row], start.1[2][item as usize]);
             }
         }

@@ -245,6 +245,7 @@ pub(super) struct RowChunk<'a> {
     pub rows: &'a mut [f32],
     pub first: &'a mut [f32],
     pub second: &'a mut [f32],
+    pub touched: &'a mut [u32],
     pub bias: Option<BiasColumn<'a>>,
 }
 
@@ -265,10 +266,15 @@ impl<'a> RowTable<'a> {
         let rows = self.rows.data_mut().chunks_mut(floats);
         let first = self.moments.first.data_mut().chunks_mut(floats);
         let second = self.moments.second.data_mut().chunks_mut(floats);
+        let touched = self.moments.touched.chunks_mut(width);
         rows.zip(first)
             .zip(second)
+            .zip(touched)
             .zip(&mut bias)
-            .map(|(((rows, first), second), bias)| RowChunk { rows, first, second, bias: bias.take() })
+            .map(|((((rows, first), second), touched), bias)| {
+                let bias = bias.take();
+                RowChunk { rows, first, second, touched, bias }
+            })
             .collect()
     }
 }
@@ -395,15 +401,18 @@ pub(super) fn update_row<S: Simd>(
 ) {
     let stride = gradient.len();
     let span = row * stride..(row + 1) * stride;
+    let gap = update.gap(&mut chunk.touched[row]);
     update.row(
         simd,
         &mut chunk.rows[span.clone()],
         &mut chunk.first[span.clone()],
         &mut chunk.second[span],
         gradient,
+        gap,
     );
     if let Some(bias) = &mut chunk.bias {
-        update.scalar(&mut bias.values[row], &mut bias.first[row], &mut bias.second[row], bias_gradient);
+        let (value, first, second) = (&mut bias.values[row], &mut bias.first[row], &mut bias.second[row]);
+        update.scalar(value, first, second, bias_gradient, gap);
     }
 }
 
@@ -458,7 +467,7 @@ mod tests {
                         let mut g: Vec<f32> = gradient[item].iter().map(|&g| g as f32).collect();
                         g.resize(32, 0.0);
                         let (mut m, mut v) = (vec![0.0; 32], vec![0.0; 32]);
-                        dispatch!(level(), simd => update.row(simd, &mut expected, &mut m, &mut v, &mut g));
+                        dispatch!(level(), simd => update.row(simd, &mut expected, &mut m, &mut v, &mut g, 0));
                     }
                     // A gradient near zero may change sign by rounding, which Adam's first step magnifies.
                     let close = |(d, (a, b)): (usize, (&f32, &f32))| {

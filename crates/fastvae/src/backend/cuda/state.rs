@@ -20,6 +20,7 @@ pub(super) struct Table {
 pub(super) struct Touched {
     pub stamp: Pointer,
     pub slot: Pointer,
+    pub before: Pointer,
     pub rows: Pointer,
     pub gradient: Pointer,
     pub count: Pointer,

@@ -258,6 +258,7 @@ fn touched(gpu: &Gpu, memory: &mut Memory, n_rows: usize, most: usize, stride: u
     Ok(Touched {
         stamp: memory.zeros::<u32>(gpu, n_rows)?,
         slot: memory.zeros::<u32>(gpu, n_rows)?,
+        before: memory.zeros::<u32>(gpu, slots)?,
         rows: memory.zeros::<u32>(gpu, slots)?,
         gradient: memory.zeros::<i64>(gpu, slots * stride)?,
         count: memory.zeros::<u32>(gpu, 1)?,
@@ -296,7 +297,8 @@ pub(super) fn send(
         gpu.write(table.first, moments.first.data())?;
         gpu.write(table.second, moments.second.data())?;
     }
-    Ok(())
+    gpu.write(run.touched_encoder.stamp, &moments.encoder.touched)?;
+    gpu.write(run.touched_items.stamp, &moments.items.touched)
 }
 
 /// Brings the parameters back, and with `all` the moments too.
@@ -313,6 +315,10 @@ pub(super) fn fetch(
             gpu.read(table.first, moments.first.data_mut())?;
             gpu.read(table.second, moments.second.data_mut())?;
         }
+    }
+    if all {
+        gpu.read(run.touched_encoder.stamp, &mut moments.encoder.touched)?;
+        gpu.read(run.touched_items.stamp, &mut moments.items.touched)?;
     }
     Ok(())
 }

@@ -261,7 +261,7 @@ extern "C" __global__ void fill_cells(Run r, double *missing, double *spare) {
             }
         } else if (share > 1.0) {
             u32 poor = first_above(missing, span.len, spare[i]), next = first_above(spare, span.len, spare[i]);
-            if (poor < span.len && next < span.len) {
+            if (poor < span.len && next < span.len && (poor == 0 ? 0.0 : missing[poor - 1]) < spare[i]) {
                 alias.keep = (u32)(fmax(1.0 - (missing[poor] - spare[i]), 0.0) * 4294967296.0);
                 alias.other = span.start + next;
             }

@@ -9,6 +9,18 @@ __device__ inline void adam_step(const Run &r, const Clock &c, float &p, float &
     p -= m * c.rate / fmaf(sqrtf(v), c.second_scale, 1e-8f);
 }
 
+// What dense Adam would have done in the `gap` steps that did not touch the row.
+__device__ inline void catch_up(const Run &r, const Clock &c, u32 gap, float &p, float &m, float &v) {
+    float root = fmaf(sqrtf(v), c.second_scale, 1e-8f);
+    const float ratio = 0.9f / 0.99949987f;
+    float steps = ratio * (1.0f - powf(ratio, (float)gap)) / (1.0f - ratio);
+    p -= c.rate * m * steps / root;
+    p -= p * fminf((float)gap * c.rate * r.coupled_decay / root, 1.0f);
+    p *= powf(1.0f - c.decoupled_decay, (float)gap);
+    m *= powf(0.9f, (float)gap);
+    v *= powf(0.999f, (float)gap);
+}
+
 __device__ inline void adam(const Run &r, Table t, u64 at, float g) {
     float p = t.values[at], m = t.first[at], v = t.second[at];
     adam_step(r, *r.clock, p, m, v, g);
@@ -83,6 +95,8 @@ __device__ inline void update_rows(const Run &r, Table table, const Touched &t, 
         } else {
             row = t.rows[i];
         }
+        u32 before = r.dense_adam ? 0 : t.before[i];
+        u32 gap = before > 0 ? stamp - before - 1 : 0;
         for (u32 column = lane * 4; column < stride; column += lanes * 4) {
             u64 at = (u64)row * stride + column;
             float4 g = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -94,6 +108,12 @@ __device__ inline void update_rows(const Run &r, Table table, const Touched &t, 
                 sums[0] = zero;
                 sums[1] = zero;
                 g = make_float4(in_floats(a.x), in_floats(a.y), in_floats(b.x), in_floats(b.y));
+            }
+            if (gap > 0) {
+                catch_up(r, c, gap, p.x, m.x, v.x);
+                catch_up(r, c, gap, p.y, m.y, v.y);
+                catch_up(r, c, gap, p.z, m.z, v.z);
+                catch_up(r, c, gap, p.w, m.w, v.w);
             }
             adam_step(r, c, p.x, m.x, v.x, g.x);
             adam_step(r, c, p.y, m.y, v.y, g.y);

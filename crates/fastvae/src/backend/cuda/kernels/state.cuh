@@ -16,6 +16,7 @@ struct Table {
 struct Touched {
     u32 *stamp;     // by row: the step that touched it last, counted from 1
     u32 *slot;      // by row: where its gradient is summed
+    u32 *before;    // by slot: the step that touched the row before this one; 0 for none
     u32 *rows;      // by slot
     i64 *gradient;  // by slot, in units of 2^-38; zero between steps
     u32 *count;
@@ -104,8 +105,11 @@ __device__ inline u32 user_at(const Run &r, u32 row) { return r.order[r.clock->f
 
 // Notes that `row` is touched by the step; gives it a slot if it has none yet.
 __device__ inline void touch(const Touched &t, u32 row, u32 stamp) {
-    if (t.stamp[row] != stamp && atomicExch(&t.stamp[row], stamp) != stamp) {
+    if (t.stamp[row] == stamp) return;
+    u32 before = atomicExch(&t.stamp[row], stamp);
+    if (before != stamp) {
         u32 slot = atomicAdd(t.count, 1u);
+        t.before[slot] = before;
         t.slot[row] = slot;
         t.rows[slot] = row;
     }
