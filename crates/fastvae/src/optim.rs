@@ -111,11 +111,11 @@ impl Update {
             let mut p = f32x16::from_slice(simd, parameter);
             let (mut m, mut v) = (f32x16::from_slice(simd, first), f32x16::from_slice(simd, second));
             if gap > 0 {
-                let one = f32x16::splat(simd, 1.0);
                 let root =
                     v.sqrt().mul_add(f32x16::splat(simd, self.second_scale), f32x16::splat(simd, EPSILON));
-                p -= m * missed.momentum / root;
-                p -= p * (f32x16::splat(simd, missed.decay) / root).min(one);
+                // Decay takes no more than there is, however small the root.
+                let decay = f32x16::splat(simd, missed.decay);
+                p -= p.mul_add(decay, m * missed.momentum) / root.max(decay);
                 p *= missed.shrink;
                 m *= missed.first;
                 v *= missed.second;

@@ -14,8 +14,9 @@ __device__ inline void catch_up(const Run &r, const Clock &c, u32 gap, float &p,
     float root = fmaf(sqrtf(v), c.second_scale, 1e-8f);
     const float ratio = 0.9f / 0.99949987f;
     float steps = ratio * (1.0f - powf(ratio, (float)gap)) / (1.0f - ratio);
-    p -= c.rate * m * steps / root;
-    p -= p * fminf((float)gap * c.rate * r.coupled_decay / root, 1.0f);
+    // Decay takes no more than there is, however small the root.
+    float decay = c.rate * r.coupled_decay * (float)gap;
+    p -= fmaf(p, decay, m * (c.rate * steps)) / fmaxf(root, decay);
     p *= powf(1.0f - c.decoupled_decay, (float)gap);
     m *= powf(0.9f, (float)gap);
     v *= powf(0.999f, (float)gap);
