@@ -142,7 +142,7 @@ class ALS(_Baseline):
     factors
         Length of the vectors.
     alpha
-        How much more an interaction of weight 1 counts than none.
+        How much more an interaction of weight 1 counts than none; None chooses it from how sparse the data are.
     regularization, exponent
         Pull of the vectors to zero, and how it grows with what a vector explains, 0 to 1.
     iterations, steps
@@ -159,7 +159,7 @@ class ALS(_Baseline):
         self,
         *,
         factors: int = 128,
-        alpha: float = 10.0,
+        alpha: float | None = None,
         regularization: float = 0.003,
         exponent: float = 1.0,
         iterations: int = 15,
