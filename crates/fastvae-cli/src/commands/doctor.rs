@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::display::{bytes, plain, text};
 use crate::output::{print, print_json};
 
-/// Say what this machine offers for training: cores, memory, GPUs, and why a GPU is not used
+/// Say what this machine offers for training, and why a GPU is not used
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -194,6 +194,9 @@ impl CudaBackend {
             gpu,
         };
         backend.send()?;
+        if sampled && kind == ProposalKind::Popularity {
+            backend.fill_popularity()?;
+        }
         Ok(backend)
     }
 
@@ -382,17 +385,12 @@ impl Backend for CudaBackend {
         if let Some(index) = &mut self.index {
             index.refresh(&self.gpu, &mut self.run, vectors, epoch as u32)?;
             self.newest = Newest::Device;
-        } else if self.config.proposal == ProposalKind::Popularity && epoch == 0 {
-            self.fill_popularity()?;
         }
         self.gpu.wait()
     }
 
     fn begin_epoch(&mut self, context: StepContext, order: &[UserId], done: usize) -> Result<()> {
         self.send()?;
-        if self.config.proposal == ProposalKind::Popularity {
-            self.fill_popularity()?;
-        }
         self.run.n_order = order.len() as u32;
         self.gpu.write(self.run.order, order)?;
         let learning_rate =
@@ -467,11 +465,8 @@ impl Backend for CudaBackend {
 }
 
 impl CudaBackend {
-    /// The alias tables of the popularity proposal.
-    fn fill_popularity(&mut self) -> Result<()> {
-        if self.newest == Newest::Device {
-            return Ok(());
-        }
+    /// The alias tables of the popularity proposal, which never change.
+    fn fill_popularity(&self) -> Result<()> {
         let mut memory = Memory::default();
         let n = self.run.n_items as usize;
         let mut missing = memory.zeros::<f64>(&self.gpu, n)?;

@@ -4,7 +4,7 @@ use bytemuck::Zeroable;
 
 use super::device::{Gpu, Memory};
 use super::state::{Clock, Pointer, Run};
-use super::tables::{input_scales, send_values};
+use super::tables::input_scales;
 use super::{ENCODE_THREADS, TOGETHER, dense_grid};
 use crate::data::{Interactions, ItemId, UserId};
 use crate::error::Result;
@@ -43,7 +43,7 @@ pub(super) fn rank(gpu: &Gpu, run: &Run, ranking: &Ranking<'_>) -> Result<Vec<It
             (&mut r.head_bias.values, &parameters.head_bias),
             (&mut r.items.values, &parameters.items),
         ] {
-            *pointer = send_values(gpu, &mut memory, matrix)?;
+            *pointer = memory.copy(gpu, matrix.data())?;
         }
     }
     if !resident {
@@ -82,23 +82,12 @@ struct Buffers {
     best_scores: Pointer,
 }
 
-fn rank_tile(gpu: &Gpu, r: &Run, buffers: &Buffers, mut n: u32, mut k: u32) -> Result<()> {
+fn rank_tile(gpu: &Gpu, r: &Run, buffers: &Buffers, n: u32, mut k: u32) -> Result<()> {
     let mut r = *r;
     let Buffers { mut scores, mut best, mut best_scores } = *buffers;
-    let (mut queries, mut items, mut n_items) = (r.queries, r.items.values, r.n_items);
-    let (mut stride, mut width) = (r.latent_stride, r.latent_width);
     let hidden_bytes = TOGETHER * r.hidden_stride * 4;
-    let grid = (n_items.div_ceil(SIDE), n.div_ceil(SIDE));
+    let values = n * r.latent_stride;
     let own = &mut [(&raw mut r).cast()];
-    let product = &mut [
-        (&raw mut queries).cast(),
-        (&raw mut n).cast(),
-        (&raw mut items).cast(),
-        (&raw mut n_items).cast(),
-        (&raw mut stride).cast(),
-        (&raw mut width).cast(),
-        (&raw mut scores).cast(),
-    ];
     let select = &mut [
         (&raw mut r).cast(),
         (&raw mut scores).cast(),
@@ -111,8 +100,26 @@ fn rank_tile(gpu: &Gpu, r: &Run, buffers: &Buffers, mut n: u32, mut k: u32) -> R
     unsafe {
         gpu.launch("encode", (n, 1), ENCODE_THREADS, ENCODE_THREADS * 16, own)?;
         gpu.launch("dense_forward", dense, 256, hidden_bytes, own)?;
-        gpu.launch("rank_queries", ((n * stride).div_ceil(256), 1), 256, 0, own)?;
-        gpu.launch("rank_scores", grid, 256, 0, product)?;
+        gpu.launch("rank_queries", (values.div_ceil(256), 1), 256, 0, own)?;
+        queue_scores(gpu, &r, n, scores)?;
         gpu.launch("rank_best", (n, 1), 1024, 0, select)
     }
+}
+
+/// Queues the scores of the first `n` queries against all items, `n_items` apart in `scores`.
+pub(super) fn queue_scores(gpu: &Gpu, run: &Run, mut n: u32, mut scores: Pointer) -> Result<()> {
+    let (mut queries, mut items, mut n_items) = (run.queries, run.items.values, run.n_items);
+    let (mut stride, mut width) = (run.latent_stride, run.latent_width);
+    let arguments = &mut [
+        (&raw mut queries).cast(),
+        (&raw mut n).cast(),
+        (&raw mut items).cast(),
+        (&raw mut n_items).cast(),
+        (&raw mut stride).cast(),
+        (&raw mut width).cast(),
+        (&raw mut scores).cast(),
+    ];
+    let grid = (run.n_items.div_ceil(SIDE), n.div_ceil(SIDE));
+    // SAFETY: the arguments of `rank_scores`.
+    unsafe { gpu.launch("rank_scores", grid, 256, 0, arguments) }
 }

@@ -1,12 +1,11 @@
 //! Draws from the exact softmax on the device: linear in the catalogue, an oracle.
 
 use super::device::{Gpu, Memory};
+use super::rank::queue_scores;
 use super::state::{Pointer, Run};
 use super::tables::{FAN_OUT, n_levels, tree_len};
 use crate::error::Result;
 
-/// Queries and items of a block of scores, as in the kernels.
-const SIDE: u32 = 128;
 const THREADS: u32 = 512;
 
 /// Buffers of the draws: a score and a tree over all items for each query.
@@ -41,18 +40,8 @@ impl SoftmaxDraws {
     /// Queues the draws of all queries.
     pub fn queue(&self, gpu: &Gpu, run: &Run) -> Result<()> {
         let Self { mut scores, mut trees, mut tree_len, mut n_levels, mut padded } = *self;
-        let (mut r, mut queries, mut items) = (*run, run.queries, run.items.values);
-        let (mut n, mut n_items) = (run.batch * run.samples, run.n_items);
-        let (mut stride, mut width) = (run.latent_stride, run.latent_width);
-        let product = &mut [
-            (&raw mut queries).cast(),
-            (&raw mut n).cast(),
-            (&raw mut items).cast(),
-            (&raw mut n_items).cast(),
-            (&raw mut stride).cast(),
-            (&raw mut width).cast(),
-            (&raw mut scores).cast(),
-        ];
+        let (mut r, queries) = (*run, run.batch * run.samples);
+        queue_scores(gpu, run, queries, scores)?;
         let draw = &mut [
             (&raw mut r).cast(),
             (&raw mut scores).cast(),
@@ -61,11 +50,7 @@ impl SoftmaxDraws {
             (&raw mut n_levels).cast(),
             (&raw mut padded).cast(),
         ];
-        let grid = (run.n_items.div_ceil(SIDE), (run.batch * run.samples).div_ceil(SIDE));
-        // SAFETY: the arguments of each kernel.
-        unsafe {
-            gpu.launch("rank_scores", grid, 256, 0, product)?;
-            gpu.launch("draw_softmax", (run.batch * run.samples, 1), THREADS, self.padded * 4, draw)
-        }
+        // SAFETY: the arguments of `draw_softmax`.
+        unsafe { gpu.launch("draw_softmax", (queries, 1), THREADS, self.padded * 4, draw) }
     }
 }

@@ -280,11 +280,6 @@ fn tables<'a>(
     ]
 }
 
-/// A copy of one matrix on the device.
-pub(super) fn send_values(gpu: &Gpu, memory: &mut Memory, matrix: &Matrix) -> Result<Pointer> {
-    memory.copy(gpu, matrix.data())
-}
-
 /// Sends parameters and moments to the device.
 pub(super) fn send(
     gpu: &Gpu,

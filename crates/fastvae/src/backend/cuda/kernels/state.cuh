@@ -99,8 +99,6 @@ const float MAX_LOG_VARIANCE = 60.0f;
 #define FULL 0xffffffffu
 #define INFINITY_F __int_as_float(0x7f800000)
 
-__device__ inline u64 row_of(const Run &r, u32 user) { return r.offsets[user]; }
-
 __device__ inline u32 user_at(const Run &r, u32 row) { return r.order[r.clock->first + row]; }
 
 // Notes that `row` is touched by the step; gives it a slot if it has none yet.
