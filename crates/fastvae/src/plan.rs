@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::backend::device_bytes;
-use crate::config::{Config, ModelKind, ProposalKind};
+use crate::config::{Config, ModelKind, ProposalKind, SecondMoments};
 use crate::math::matrix::LANES;
 use crate::proposal::Partitions;
 use crate::resources;
@@ -63,7 +63,7 @@ pub struct EpochCost {
     pub step_operations: f64,
     /// Bytes that the steps read and write in tables that do not stay in a cache.
     pub step_bytes: f64,
-    /// Floating-point operations of the refresh of the proposal.
+    /// Floating-point operations of the refresh of the proposal, spread over the epochs that it lasts for.
     pub refresh_operations: f64,
     /// Steps.
     pub steps: usize,
@@ -80,6 +80,11 @@ impl MemoryPlan {
         let (hidden, latent) = (stride(config.hidden), stride(config.latent));
         let parameters = parameter_bytes(config, n_items, stride);
         let bias = if config.item_bias { items * FLOAT } else { 0 };
+        // A row, its first and its second moments.
+        let with_moments = |row: u64| match config.second_moments {
+            SecondMoments::Element => (items * 3 * row * FLOAT, format!("3 x items x {row} x 4")),
+            SecondMoments::Row => (items * (2 * row + 1) * FLOAT, format!("items x (2 x {row} + 1) x 4")),
+        };
         let mut parts = Vec::new();
         let mut add = |name, bytes, formula| parts.push(MemoryPart { name, bytes, formula });
         let copies = if validates { 2 } else { 1 };
@@ -89,11 +94,13 @@ impl MemoryPlan {
             format!("{copies} x (4 x interactions + 8 x users)"),
         );
         add("identifiers", (users + items) * ID, "about 8 x (users + items); strings take more".to_string());
-        add("encoder with moments", 3 * items * hidden * FLOAT, format!("3 x items x {hidden} x 4"));
+        let (bytes, formula) = with_moments(hidden);
+        add("encoder with moments", bytes, formula);
+        let (bytes, formula) = with_moments(latent);
         add(
             "item vectors with moments",
-            3 * (items * latent * FLOAT + bias),
-            format!("3 x items x {} x 4", latent + u64::from(config.item_bias)),
+            bytes + 3 * bias,
+            if bias > 0 { format!("{formula} + 3 x items x 4") } else { formula },
         );
         let dense = (config.hidden as u64 + 1) * stride(2 * config.latent) * FLOAT + hidden * FLOAT;
         add(
@@ -128,11 +135,16 @@ impl MemoryPlan {
         );
         add("program", PROGRAM, "code, stacks, slack".to_string());
         let exact = parameter_bytes(config, n_items, |n| n as u64);
+        let shared = match config.second_moments {
+            SecondMoments::Element => 0,
+            SecondMoments::Row => items * (config.hidden as u64 + config.latent as u64 - 2) * FLOAT,
+        };
         Self {
             parts,
             gpu_bytes: device_bytes(config, n_users, n_items, n_interactions),
             reading_bytes: PROGRAM + interactions * READING + (users + items) * ID,
-            checkpoint_bytes: exact * if validates { 4 } else { 3 } + proposal_bytes(config, n_items) / 2,
+            checkpoint_bytes: exact * if validates { 4 } else { 3 } - shared
+                + proposal_bytes(config, n_items) / 2,
             model_bytes: exact + items * (4 + ID) + proposal_bytes(config, n_items) / 4,
         }
     }
@@ -156,6 +168,7 @@ impl EpochCost {
         let touched = |entries: f64| items * -(-entries / steps.max(1) as f64 / items.max(1.0)).exp_m1();
         let (codewords, codebooks) = (config.codewords as f64, config.codebooks as f64);
         let cells = codewords.powf(codebooks).min(items);
+        let interval = config.refresh_interval(n_users, n_items) as f64;
         let index = |n: f64| n * (2.0 * codewords * latent + cells);
         let (draw, targets) = match (config.model, config.proposal) {
             (ModelKind::MultVae, _) => (0.0, queries * items),
@@ -186,9 +199,9 @@ impl EpochCost {
             refresh_operations: match (config.model, config.proposal) {
                 (ModelKind::MultVae, _) => 0.0,
                 (_, ProposalKind::MidxExact | ProposalKind::MidxUniform | ProposalKind::MidxPopularity) => {
-                    REFRESH_ROUNDS * items * 2.0 * codewords * latent / config.refresh_every as f64
+                    REFRESH_ROUNDS * items * 2.0 * codewords * latent / interval
                 }
-                (_, ProposalKind::Kernel) => items * latent * latent / config.refresh_every as f64,
+                (_, ProposalKind::Kernel) => items * latent * latent / interval,
                 _ => 0.0,
             },
             steps,
@@ -309,6 +322,18 @@ mod tests {
     }
 
     #[test]
+    fn second_moments_by_row_take_a_third_off_the_tables() {
+        let plan = |second_moments| {
+            let config = Config { second_moments, ..Config::paper() };
+            MemoryPlan::of(&config, 100_000, 1_000_000, 1_000_000)
+        };
+        let (by_element, by_row) = (plan(SecondMoments::Element), plan(SecondMoments::Row));
+        assert_eq!(part(&by_row, "encoder with moments"), 1_000_000 * (2 * 208 + 1) * 4);
+        assert_eq!(by_row.peak_bytes(), by_element.peak_bytes() - 1_000_000 * (207 + 31) * 4);
+        assert_eq!(by_row.checkpoint_bytes, by_element.checkpoint_bytes - 1_000_000 * (199 + 31) * 4);
+    }
+
+    #[test]
     fn validation_keeps_the_best_parameters_and_the_whole_data() {
         let with = Config { patience: 4, ..Config::paper() };
         let (with, without) =
@@ -325,7 +350,10 @@ mod tests {
         let config = Config::paper();
         let (small, large) = (cost(&config, 1_000_000), cost(&config, 10_000_000));
         assert!(large.step_operations < 1.2 * small.step_operations);
-        assert!(large.refresh_operations > 9.0 * small.refresh_operations);
+        // The index lasts longer where items are drawn more rarely.
+        assert!(large.refresh_operations < 3.0 * small.refresh_operations);
+        let each = Config { refresh_every: 1, ..config.clone() };
+        assert!(cost(&each, 10_000_000).refresh_operations > 9.0 * small.refresh_operations);
         let full = Config { model: ModelKind::MultVae, ..config };
         let (small, large) = (cost(&full, 1_000_000), cost(&full, 10_000_000));
         assert!(large.step_operations > 5.0 * small.step_operations);

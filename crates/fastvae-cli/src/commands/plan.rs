@@ -182,6 +182,7 @@ fn calibrate(config: &Config, data: Interactions) -> Result<Calibration> {
     // Nothing is validated in a moment.
     let config = Config { patience: 0, ..config.clone() };
     let mut training = Training::new(&config, data)?;
+    let interval = training.refresh_interval() as f64;
     let start = Instant::now();
     let mut first: Option<Instant> = None;
     let mut found = None;
@@ -193,7 +194,7 @@ fn calibrate(config: &Config, data: Interactions) -> Result<Calibration> {
                 let done = step.step - 1;
                 if done > 0 && (start.elapsed().as_secs_f64() > CALIBRATION) {
                     let per_step = begun.elapsed().as_secs_f64() / done as f64;
-                    let index_seconds = ((begun - start).as_secs_f64() - per_step).max(0.0);
+                    let index_seconds = ((begun - start).as_secs_f64() - per_step).max(0.0) / interval;
                     found = Some(Calibration {
                         seconds_per_epoch: index_seconds + per_step * step.n_steps as f64,
                         index_seconds,
@@ -205,9 +206,10 @@ fn calibrate(config: &Config, data: Interactions) -> Result<Calibration> {
             }
             Event::Epoch(record) => {
                 let n_steps = EpochCost::of(&config, training_users(record), 1, 1).steps;
+                let index_seconds = record.index_seconds / interval;
                 found = Some(Calibration {
-                    seconds_per_epoch: record.seconds,
-                    index_seconds: record.index_seconds,
+                    seconds_per_epoch: record.seconds - record.index_seconds + index_seconds,
+                    index_seconds,
                     steps: n_steps,
                     n_steps,
                 });

@@ -52,6 +52,8 @@ class FastVAE(Recommender):
         data by default.
     optimizer
         ``"lazy-adam"`` or ``"adam"``.
+    second_moments
+        ``"element"``, or ``"row"`` to keep one for each row of the tables: a third less memory.
     learning_rate, decay
         Step size at the start, and how it falls: ``{"schedule": "linear" | "step" | "constant", "factor": ...,
         "every": ...}``.
@@ -69,7 +71,7 @@ class FastVAE(Recommender):
     num_threads
         Worker threads, 0 for one per core. The result does not depend on it.
     refresh_every
-        Epochs between refreshes of the index.
+        Epochs between refreshes of the index; 0 for as many as it takes to draw every item a few times.
     device
         What trains: ``"auto"`` (a GPU where one can be used), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
 
@@ -107,6 +109,7 @@ class FastVAE(Recommender):
         popularity: str = "log",
         kl: Mapping[str, float] | None = None,
         optimizer: str = "lazy-adam",
+        second_moments: str = "element",
         learning_rate: float = 2e-3,
         decay: Mapping[str, Any] | None = None,
         weight_decay: float = 0.01,
@@ -119,7 +122,7 @@ class FastVAE(Recommender):
         validation_users: int = 1000,
         random_state: int | None = 0,
         num_threads: int = 0,
-        refresh_every: int = 1,
+        refresh_every: int = 0,
         device: str = "auto",
     ) -> None:
         self.model = model
@@ -138,6 +141,7 @@ class FastVAE(Recommender):
         self.popularity = popularity
         self.kl = kl
         self.optimizer = optimizer
+        self.second_moments = second_moments
         self.learning_rate = learning_rate
         self.decay = decay
         self.weight_decay = weight_decay

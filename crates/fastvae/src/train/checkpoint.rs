@@ -262,7 +262,7 @@ fn proposal_state(file: &TensorFile) -> Result<State> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Kl, ModelKind, ProposalKind};
+    use crate::config::{Kl, ModelKind, ProposalKind, SecondMoments};
     use crate::data::{GenerateOptions, Generator};
     use crate::train::{Control, Event, Outcome};
 
@@ -315,7 +315,11 @@ mod tests {
         let path = folder.path().join("run.checkpoint");
         let kinds = [ProposalKind::MidxPopularity, ProposalKind::Kernel, ProposalKind::Uniform];
         let configs = kinds.map(|proposal| Config { proposal, ..config() });
-        for config in configs.into_iter().chain([Config { model: ModelKind::MultVae, ..config() }]) {
+        let others = [
+            Config { model: ModelKind::MultVae, ..config() },
+            Config { second_moments: SecondMoments::Row, ..config() },
+        ];
+        for config in configs.into_iter().chain(others) {
             let whole = finished(Training::new(&config, data()).unwrap());
             for stop in [1, 7, 9, 23, 40] {
                 interrupted(&config, stop, &path);

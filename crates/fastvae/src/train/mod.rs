@@ -220,6 +220,11 @@ impl Training {
         self.progress.best
     }
 
+    /// Epochs from one refresh of the index to the next.
+    pub fn refresh_interval(&self) -> usize {
+        self.config.refresh_interval(self.users.len(), self.train_part().n_items())
+    }
+
     /// What the run trains on, in words.
     pub fn device(&self) -> String {
         self.backend.name()
@@ -355,7 +360,8 @@ impl Training {
     ) -> Result<Control> {
         let epoch = self.progress.epoch;
         if self.progress.step_in_epoch == 0 {
-            self.timed(|run| match epoch % run.config.refresh_every {
+            let interval = self.refresh_interval();
+            self.timed(|run| match epoch % interval {
                 0 => run.pool.install(|| run.backend.refresh(epoch)),
                 _ => Ok(()),
             })?;

@@ -82,7 +82,7 @@ pub fn page(session: &Session) -> Result<Page> {
 
 /// The settings of line `at`: the proposals, then the full softmax.
 fn config(at: usize) -> Config {
-    let start = Config { negatives: NEGATIVES, epochs: 2, ..Config::paper() };
+    let start = Config { negatives: NEGATIVES, epochs: 2, refresh_every: 1, ..Config::paper() };
     match PROPOSALS.get(at) {
         Some(&proposal) => Config { proposal, ..start },
         None => Config { model: ModelKind::MultVae, ..start },

@@ -32,6 +32,7 @@ pub struct Report {
     best: Option<BestEpoch>,
     threads: usize,
     device: String,
+    refresh_interval: usize,
     kl_weight: Option<KlWeight>,
     phases: PhaseTimes,
     /// Whether the table of phases is shown.
@@ -61,6 +62,7 @@ impl Report {
             best: None,
             threads: 0,
             device: String::new(),
+            refresh_interval: 1,
             kl_weight: None,
             phases: PhaseTimes::default(),
             with_profile: false,
@@ -74,6 +76,7 @@ impl Report {
         self.best = training.best();
         self.threads = training.pool().current_num_threads();
         self.device = training.device();
+        self.refresh_interval = training.refresh_interval();
         self.kl_weight = Some(training.kl_weight());
         self.phases = training.phase_times();
     }
@@ -99,6 +102,7 @@ impl Report {
             "best_epoch": self.best.map(|best| best.epoch),
             "validation_ndcg@50": self.best.map(|best| best.value),
             "seconds_per_epoch": self.mean(|r| r.seconds),
+            "refresh_interval": self.refresh_interval,
             "index_seconds_per_epoch": self.mean(|r| r.index_seconds),
             "cpu_seconds_per_epoch": self.mean(|r| r.cpu_seconds),
             "users_per_second": self.mean(|r| r.users_per_second),
@@ -177,10 +181,14 @@ impl Report {
         let best = self.best.map_or_else(String::new, |best| {
             format!("; best epoch {} with ndcg@50 {:.4} on its validation part", best.epoch, best.value)
         });
+        let every = match self.refresh_interval {
+            1 => String::new(),
+            epochs => format!(", refreshed every {epochs} epochs"),
+        };
         summary.add_row([
             "training",
             &format!(
-                "{} epochs of {} (index {}, {} CPU){best}",
+                "{} epochs of {} (index {}{every}, {} CPU){best}",
                 self.records.len(),
                 seconds(self.mean(|r| r.seconds)),
                 seconds(self.mean(|r| r.index_seconds)),

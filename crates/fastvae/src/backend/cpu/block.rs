@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use crate::backend::cpu::grouping::{BucketLayout, Buckets, Entry};
 use crate::backend::cpu::negatives::{BlockNegatives, ItemRows};
-use crate::backend::cpu::rows::{BucketLayout, Buckets, Entry};
 use crate::backend::{Phase, PhaseTimes, StepContext, StepReport};
 use crate::config::{Config, Estimator, ProposalKind};
 use crate::data::{Interactions, ItemId, UserId};

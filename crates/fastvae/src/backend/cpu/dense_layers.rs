@@ -8,7 +8,7 @@ use crate::math::dense::{Operand, product};
 use crate::math::simd::{self, level};
 use crate::math::{Matrix, MatrixView};
 use crate::model::Parameters;
-use crate::optim::{Moments, Update};
+use crate::optim::{Moments, Second, Update};
 
 /// Users per dense product: enough to pay for packing the layer's weights.
 const ROWS: usize = 128;
@@ -58,7 +58,8 @@ pub(super) fn update_head(
         let columns = hidden.columns(start, HEAD_ROWS.min(width - start));
         let mut gradient = vec![0.0; chunk.rows.len()];
         product(&mut gradient, stride, false, Operand::Transposed(columns), Operand::Plain(head_gradient));
-        dispatch!(level(), simd => update.row(simd, chunk.rows, chunk.first, chunk.second, &mut gradient, 0));
+        let second = Second::Elements(chunk.second);
+        dispatch!(level(), simd => update.row(simd, chunk.rows, chunk.first, second, &mut gradient, 0));
     });
 }
 
@@ -73,6 +74,6 @@ pub(super) fn update_bias(
     for row in 0..gradient.rows() {
         simd::axpy(1.0, gradient.padded_row(row), &mut sum);
     }
-    let (first, second) = (moments.first.data_mut(), moments.second.data_mut());
+    let (first, second) = (moments.first.data_mut(), Second::Elements(moments.second.data_mut()));
     dispatch!(level(), simd => update.row(simd, bias.data_mut(), first, second, &mut sum, 0));
 }

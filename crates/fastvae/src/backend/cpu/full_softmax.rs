@@ -7,9 +7,8 @@
 use fearless_simd::dispatch;
 use rayon::prelude::*;
 
-use crate::backend::cpu::rows::{
-    BucketEntries, BucketLayout, Buckets, Entries, RowChunk, RowTable, update_row,
-};
+use crate::backend::cpu::grouping::{BucketEntries, BucketLayout, Buckets, Entries};
+use crate::backend::cpu::rows::{RowChunk, RowTable, update_row};
 use crate::math::dense::{Operand, product};
 use crate::math::simd::{self, level};
 use crate::math::{Matrix, MatrixView};

@@ -10,13 +10,14 @@ use fearless_simd::{dispatch, prelude::*};
 use rayon::prelude::*;
 
 use crate::backend::cpu::block::UserBlock;
+use crate::backend::cpu::grouping::{Entries, Entry, Grouping, Run, Source};
 use crate::backend::cpu::negatives::ItemRows;
 use crate::backend::cpu::part_gradient::PartGradient;
-use crate::backend::cpu::rows::{Entries, Entry, Grouping, RowTable, Run, Source, row_gradient, weight_sum};
+use crate::backend::cpu::rows::{RowTable, row_gradient, weight_sum};
 use crate::config::Optimizer;
 use crate::math::MatrixView;
 use crate::math::simd::{level, prefetch_at};
-use crate::optim::Update;
+use crate::optim::{Second, Update};
 
 /// Rows asked for ahead of their sum, where they come in no order that the processor could guess.
 const AHEAD: usize = 6;
@@ -233,9 +234,12 @@ struct SharedTable {
     rows: *mut f32,
     first: *mut f32,
     second: *mut f32,
+    /// Numbers of `second` for each row.
+    second_stride: usize,
     touched: *mut u32,
     /// Values, first and second moments of the bias.
     bias: Option<[*mut f32; 3]>,
+    columns: usize,
     stride: usize,
     n_rows: usize,
 }
@@ -251,11 +255,13 @@ impl SharedTable {
             [bias.values.as_mut_ptr(), bias.first.as_mut_ptr(), bias.second.as_mut_ptr()]
         });
         Self {
+            columns: table.rows.cols(),
             stride: table.rows.stride(),
             n_rows: table.rows.rows(),
             rows: table.rows.data_mut().as_mut_ptr(),
             first: table.moments.first.data_mut().as_mut_ptr(),
             second: table.moments.second.data_mut().as_mut_ptr(),
+            second_stride: table.moments.second_stride,
             touched: table.moments.touched.as_mut_ptr(),
             bias,
         }
@@ -265,8 +271,10 @@ impl SharedTable {
     #[inline(always)]
     fn ask(&self, row: usize) {
         assert!(row < self.n_rows, "a row of the table");
-        for table in [self.rows, self.first, self.second] {
-            prefetch_at(table.wrapping_add(row * self.stride), self.stride);
+        for (table, stride) in
+            [(self.rows, self.stride), (self.first, self.stride), (self.second, self.second_stride)]
+        {
+            prefetch_at(table.wrapping_add(row * stride), stride);
         }
     }
 
@@ -284,15 +292,14 @@ impl SharedTable {
         bias_gradient: f32,
     ) {
         assert!(row < self.n_rows, "a row of the table");
-        let at = row * self.stride;
-        // SAFETY: the row lies within each table, all of one shape, and nobody else uses it.
+        // SAFETY: the row lies within each table, which have as many, and nobody else uses it.
         let [parameter, first, second] = unsafe {
-            [self.rows, self.first, self.second]
-                .map(|table| std::slice::from_raw_parts_mut(table.add(at), self.stride))
+            [(self.rows, self.stride), (self.first, self.stride), (self.second, self.second_stride)]
+                .map(|(table, stride)| std::slice::from_raw_parts_mut(table.add(row * stride), stride))
         };
         // SAFETY: as above, for the row's entry.
         let gap = update.gap(unsafe { &mut *self.touched.add(row) });
-        update.row(simd, parameter, first, second, gradient, gap);
+        update.row(simd, parameter, first, Second::of(second, self.columns), gradient, gap);
         if let Some(bias) = self.bias {
             // SAFETY: as above, for the row's entry of each column.
             let [value, first, second] = unsafe { bias.map(|column| &mut *column.add(row)) };

@@ -8,6 +8,7 @@
 mod block;
 mod dense_layers;
 mod full_softmax;
+mod grouping;
 mod item_rows;
 mod negatives;
 mod order;
@@ -22,7 +23,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 use crate::backend::{Backend, Phase, PhaseTimes, StepContext, StepReport};
-use crate::config::{Config, ModelKind};
+use crate::config::{Config, ModelKind, SecondMoments};
 use crate::data::{Interactions, UserId};
 use crate::error::Result;
 use crate::loss::KlWeight;
@@ -33,9 +34,10 @@ use crate::proposal::{self, Proposal};
 
 use block::{BLOCK, BlockRows, GROUP, Shared, UserBlock};
 use full_softmax::{FullSoftmax, TILE_SHIFT};
+use grouping::{BucketLayout, Buckets};
 use item_rows::{PartBuffers, update_items};
 use negatives::{ItemRows, sum_negatives};
-use rows::{BiasColumn, BucketLayout, Buckets, RowTable, update_rows};
+use rows::{BiasColumn, RowTable, update_rows};
 
 /// The optimiser's moments of every table.
 #[derive(Debug, Clone)]
@@ -55,13 +57,13 @@ pub struct MomentTables {
 }
 
 impl MomentTables {
-    fn new(parameters: &Parameters) -> Self {
+    fn new(parameters: &Parameters, second: SecondMoments) -> Self {
         Self {
-            encoder: Moments::like(&parameters.encoder),
+            encoder: Moments::of(&parameters.encoder, second),
             hidden_bias: Moments::like(&parameters.hidden_bias),
             head: Moments::like(&parameters.head),
             head_bias: Moments::like(&parameters.head_bias),
-            items: Moments::like(&parameters.items),
+            items: Moments::of(&parameters.items, second),
             item_bias: parameters
                 .item_bias
                 .as_ref()
@@ -112,7 +114,7 @@ impl CpuBackend {
         config.validate()?;
         let n_items = train.n_items();
         let parameters = Parameters::random(config, n_items);
-        let moments = MomentTables::new(&parameters);
+        let moments = MomentTables::new(&parameters, config.second_moments);
         let (proposal, item_layout) = match config.model {
             ModelKind::FastVae => {
                 (Some(proposal::build(config, &train.item_counts())?), BucketLayout::for_rows(n_items))

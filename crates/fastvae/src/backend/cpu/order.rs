@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use crate::backend::cpu::rows::RowTable;
 use crate::math::Matrix;
+use crate::optim::Moments;
 use crate::proposal::Partitions;
 
 /// Rows copied by one task.
@@ -18,7 +19,9 @@ pub(super) fn permute(table: RowTable<'_>, partitions: &Partitions, to_places: b
         false => partitions.place(row as u32) as usize,
     };
     let mut spare = Matrix::zeros(table.rows.rows(), table.rows.cols());
-    for matrix in [table.rows, &mut table.moments.first, &mut table.moments.second] {
+    let Moments { first, second, second_stride, touched } = table.moments;
+    let shared = *second_stride == 1;
+    let mut reorder = |matrix: &mut Matrix| {
         let stride = matrix.stride();
         spare.data_mut().par_chunks_mut(ROWS * stride).enumerate().for_each(|(chunk, rows)| {
             for (k, row) in rows.chunks_exact_mut(stride).enumerate() {
@@ -26,22 +29,31 @@ pub(super) fn permute(table: RowTable<'_>, partitions: &Partitions, to_places: b
             }
         });
         std::mem::swap(matrix, &mut spare);
+    };
+    reorder(table.rows);
+    reorder(first);
+    if shared {
+        reorder_column(&mut second.data_mut()[..touched.len()], source);
+    } else {
+        reorder(second);
     }
-    let touched = &mut table.moments.touched;
     *touched = (0..touched.len()).map(|row| touched[source(row)]).collect();
     if let Some(bias) = table.bias {
         for column in [bias.values, bias.first, bias.second] {
-            let reordered: Vec<f32> = (0..column.len()).map(|row| column[source(row)]).collect();
-            column.copy_from_slice(&reordered);
+            reorder_column(column, source);
         }
     }
+}
+
+fn reorder_column(column: &mut [f32], source: impl Fn(usize) -> usize) {
+    let reordered: Vec<f32> = (0..column.len()).map(|row| column[source(row)]).collect();
+    column.copy_from_slice(&reordered);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::cpu::rows::BiasColumn;
-    use crate::optim::Moments;
 
     #[test]
     fn there_and_back_changes_nothing_and_there_is_the_order_of_the_places() {
@@ -50,7 +62,8 @@ mod tests {
         let values: Vec<f32> = (0..1300 * 3).map(|x| x as f32).collect();
         let mut rows = Matrix::from_rows(1300, 3, &values);
         let touched = (0..1300).collect();
-        let mut moments = Moments { first: rows.clone(), second: rows.clone(), touched };
+        let second_stride = rows.stride();
+        let mut moments = Moments { first: rows.clone(), second: rows.clone(), second_stride, touched };
         let mut columns = [0, 1, 2].map(|c| (0..1300).map(|row| (row * 10 + c) as f32).collect::<Vec<_>>());
         let start = (rows.clone(), columns.clone());
         for to_places in [true, false] {

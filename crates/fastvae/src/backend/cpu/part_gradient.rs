@@ -124,9 +124,8 @@ fn add_to_any<S: Simd>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::cpu::rows::{
-        BucketEntries, BucketLayout, Buckets, Grouping, row_gradient, weight_sum,
-    };
+    use crate::backend::cpu::grouping::{BucketEntries, BucketLayout, Buckets, Grouping};
+    use crate::backend::cpu::rows::{row_gradient, weight_sum};
     use crate::math::{Purpose, Stream};
 
     #[test]

@@ -6,7 +6,8 @@ use super::device::{Gpu, Memory};
 use super::state::{Clock, Pointer, Run, Table, Touched};
 use crate::backend::MomentTables;
 use crate::config::{
-    Activation, Config, Estimator, ModelKind, Optimizer, ProposalKind, Quantizer, WeightDecayMode,
+    Activation, Config, Estimator, ModelKind, Optimizer, ProposalKind, Quantizer, SecondMoments,
+    WeightDecayMode,
 };
 use crate::data::{Interactions, Row};
 use crate::error::Result;
@@ -323,6 +324,9 @@ pub(super) fn unsupported(config: &Config) -> Option<(&'static str, String)> {
     let grid = 64;
     if config.latent > 512 {
         return Some(("latent", format!("is {}, and the GPU takes up to 512", config.latent)));
+    }
+    if config.second_moments == SecondMoments::Row {
+        return Some(("second_moments", "is `row`, which only the CPU trains".into()));
     }
     if config.item_bias {
         return Some(("item_bias", "is on, which only the CPU trains".into()));

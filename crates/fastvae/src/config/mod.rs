@@ -1,8 +1,20 @@
 //! Every setting of a training run: one struct that the command line, TOML files and bindings fill.
 
+mod choices;
+mod device;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+
+pub use choices::{
+    Activation, Decay, Estimator, Kl, ModelKind, Optimizer, Popularity, ProposalKind, Quantizer, Schedule,
+    SecondMoments, WeightDecayMode,
+};
+pub use device::Device;
+
+/// Draws per item, on average, after which the automatic `refresh_every` has the index refreshed.
+const DRAWS_PER_REFRESH: usize = 4;
 
 /// The settings of a training run.
 ///
@@ -42,6 +54,8 @@ pub struct Config {
     pub kl: Kl,
     /// How parameters are updated.
     pub optimizer: Optimizer,
+    /// What is kept of the squared gradients of the tables.
+    pub second_moments: SecondMoments,
     /// Step size at the start.
     pub learning_rate: f32,
     /// How the step size falls.
@@ -67,239 +81,10 @@ pub struct Config {
     pub seed: u64,
     /// Worker threads; 0 means one per core. The result does not depend on it.
     pub threads: usize,
-    /// Epochs between refreshes of the index.
+    /// Epochs between refreshes of the index; 0 for as many as it takes to draw every item a few times.
     pub refresh_every: usize,
     /// What trains: this machine's cores or a GPU.
     pub device: Device,
-}
-
-/// What a run trains on; written `auto`, `cpu`, `cuda` or `cuda:1`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Device {
-    /// The first GPU that can, else the cores.
-    #[default]
-    Auto,
-    /// The cores.
-    Cpu,
-    /// The GPU of this number.
-    Cuda(usize),
-}
-
-impl std::str::FromStr for Device {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let wrong = || {
-            Error::config(
-                "device",
-                format!("is `{text}`"),
-                "give auto, cpu, cuda, or cuda:N for GPU number N",
-            )
-        };
-        match text {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
-            "cuda" => Ok(Self::Cuda(0)),
-            _ => text
-                .strip_prefix("cuda:")
-                .and_then(|number| number.parse().ok())
-                .map(Self::Cuda)
-                .ok_or_else(wrong),
-        }
-    }
-}
-
-impl TryFrom<String> for Device {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self> {
-        text.parse()
-    }
-}
-
-impl std::fmt::Display for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Cpu => f.write_str("cpu"),
-            Self::Cuda(number) => write!(f, "cuda:{number}"),
-        }
-    }
-}
-
-impl From<Device> for String {
-    fn from(device: Device) -> Self {
-        device.to_string()
-    }
-}
-
-/// The model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ModelKind {
-    /// Sampled softmax with negatives from a proposal.
-    #[serde(rename = "fastvae")]
-    FastVae,
-    /// Full softmax (Liang et al., 2018), in tiles.
-    MultVae,
-}
-
-/// The non-linearity of the hidden layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Activation {
-    /// max(0, x).
-    Relu,
-    /// Hyperbolic tangent.
-    Tanh,
-}
-
-/// A distribution over items given a query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProposalKind {
-    /// Every item alike.
-    Uniform,
-    /// By a function of the item's count.
-    Popularity,
-    /// The exact softmax; linear in the catalogue.
-    Softmax,
-    /// A quadratic kernel (Blanc & Rendle, 2018).
-    Kernel,
-    /// The best scored of a few uniform draws (Zhang et al., 2013).
-    Dns,
-    /// The softmax decomposed over cells (theorem 4.1); linear in the catalogue.
-    MidxExact,
-    /// Uniform within cells (theorem 5.1).
-    MidxUniform,
-    /// By popularity within cells (theorem 5.2).
-    MidxPopularity,
-}
-
-/// How the softmax is estimated from the negatives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Estimator {
-    /// Each positive against itself and the negatives (the paper).
-    Sampled,
-    /// Each positive against all of the user's positives, summed exactly, and the negatives among the other
-    /// items: as accurate with about half the negatives. `dns`, whose `ln Q` is not known, is always `sampled`.
-    Stratified,
-}
-
-/// How item vectors are coded by the codebooks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Quantizer {
-    /// Each codebook codes its share of the dimensions.
-    Product,
-    /// Each codebook codes what the ones before left over.
-    Residual,
-}
-
-/// A function of an item's count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Popularity {
-    /// ln(1 + count).
-    Log,
-    /// The count itself.
-    Count,
-    /// count^0.75.
-    Power,
-}
-
-impl Popularity {
-    /// The weight of an item that `count` users touched; positive even for a count of zero, so that every item
-    /// can be drawn.
-    pub fn weight(self, count: u32) -> f32 {
-        let count = f64::from(count);
-        let weight = match self {
-            Self::Log => count.ln_1p(),
-            Self::Count => count,
-            Self::Power => count.powf(0.75),
-        };
-        // An item nobody touched still weighs a little: ln Q must be finite for every item.
-        weight.max(0.1) as f32
-    }
-}
-
-/// The weight of the KL divergence in the loss.
-///
-/// With neither `beta` nor `gamma`, gamma is chosen from the data.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Kl {
-    /// One weight for every user (the paper).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub beta: Option<f32>,
-    /// Weight per interaction: a user with n items weighs gamma * n (RecVAE).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gamma: Option<f32>,
-    /// Steps over which the weight rises linearly from 0; 0 for none.
-    pub anneal_steps: u64,
-}
-
-/// How parameters are updated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Optimizer {
-    /// Adam over every row in every step; linear in the catalogue.
-    Adam,
-    /// Adam over the rows that the step touched.
-    LazyAdam,
-}
-
-/// Whether weight decay passes through Adam's moments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WeightDecayMode {
-    /// Added to the gradient (L2 regularisation, the paper).
-    Coupled,
-    /// Applied to the parameter directly (AdamW).
-    Decoupled,
-}
-
-/// How the step size falls over the run.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Decay {
-    /// The shape of the fall.
-    pub schedule: Schedule,
-    /// Factor at each fall of the `step` schedule.
-    pub factor: f32,
-    /// Epochs between falls of the `step` schedule.
-    pub every: usize,
-}
-
-/// The shape of the step size's fall.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Schedule {
-    /// In a straight line from epoch to epoch, to a last epoch at 1/epochs of the start.
-    Linear,
-    /// Times `factor` after every `every` epochs (the paper).
-    Step,
-    /// Not at all.
-    Constant,
-}
-
-impl Default for Decay {
-    fn default() -> Self {
-        Self { schedule: Schedule::Linear, factor: 0.95, every: 5 }
-    }
-}
-
-impl Decay {
-    /// The factor on the step size in epoch `epoch` of `epochs`, counted from 0.
-    pub fn at(&self, epoch: usize, epochs: usize) -> f32 {
-        match self.schedule {
-            Schedule::Linear => epochs.saturating_sub(epoch).max(1) as f32 / epochs.max(1) as f32,
-            Schedule::Step => self.factor.powi((epoch / self.every.max(1)) as i32),
-            Schedule::Constant => 1.0,
-        }
-    }
 }
 
 impl Default for Config {
@@ -321,6 +106,7 @@ impl Default for Config {
             popularity: Popularity::Log,
             kl: Kl::default(),
             optimizer: Optimizer::LazyAdam,
+            second_moments: SecondMoments::Element,
             learning_rate: 2e-3,
             decay: Decay::default(),
             weight_decay: 0.01,
@@ -333,7 +119,7 @@ impl Default for Config {
             validation_users: 1000,
             seed: 0,
             threads: 0,
-            refresh_every: 1,
+            refresh_every: 0,
             device: Device::Auto,
         }
     }
@@ -361,6 +147,18 @@ impl Config {
         }
     }
 
+    /// Epochs between refreshes of the index, for data of these sizes.
+    ///
+    /// Item vectors move when they are drawn, so a catalogue that an epoch hardly touches needs no new index after it:
+    /// however large it is, refreshes cost a small share of the steps.
+    pub fn refresh_interval(&self, n_users: usize, n_items: usize) -> usize {
+        let draws = n_users.saturating_mul(self.latent_samples).saturating_mul(self.negatives).max(1);
+        match self.refresh_every {
+            0 => n_items.saturating_mul(DRAWS_PER_REFRESH).div_ceil(draws).max(1),
+            epochs => epochs,
+        }
+    }
+
     /// Checks every value once.
     ///
     /// # Errors
@@ -375,7 +173,6 @@ impl Config {
             ("batch", self.batch),
             ("epochs", self.epochs),
             ("validate_every", self.validate_every),
-            ("refresh_every", self.refresh_every),
             ("decay.every", self.decay.every),
         ];
         for (key, value) in positive {
@@ -446,5 +243,21 @@ impl Config {
             return Err(Error::config("validation_users", "is 0", "give some users, or set patience to 0"));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_lasts_until_every_item_was_drawn_a_few_times() {
+        let config = Config { negatives: 200, ..Config::paper() };
+        assert_eq!(config.refresh_interval(20_000, 40_000), 1);
+        assert_eq!(config.refresh_interval(20_000, 1_000_000), 1);
+        assert_eq!(config.refresh_interval(20_000, 10_000_000), 10);
+        assert_eq!(config.refresh_interval(0, 10), 40);
+        let asked = Config { refresh_every: 3, ..config };
+        assert_eq!(asked.refresh_interval(20_000, 10_000_000), 3);
     }
 }
