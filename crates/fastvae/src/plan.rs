@@ -78,6 +78,7 @@ impl MemoryPlan {
         let (users, items, interactions) = (n_users as u64, n_items as u64, n_interactions as u64);
         let validates = config.patience > 0;
         let (hidden, latent) = (stride(config.hidden), stride(config.latent));
+        let map = config.encoder_rank as u64 * hidden;
         let parameters = parameter_bytes(config, n_items, stride);
         let bias = if config.item_bias { items * FLOAT } else { 0 };
         // A row, its first and its second moments.
@@ -94,7 +95,7 @@ impl MemoryPlan {
             format!("{copies} x (4 x interactions + 8 x users)"),
         );
         add("identifiers", (users + items) * ID, "about 8 x (users + items); strings take more".to_string());
-        let (bytes, formula) = with_moments(hidden);
+        let (bytes, formula) = with_moments(stride(config.encoder_columns()));
         add("encoder with moments", bytes, formula);
         let (bytes, formula) = with_moments(latent);
         add(
@@ -102,11 +103,16 @@ impl MemoryPlan {
             bytes + 3 * bias,
             if bias > 0 { format!("{formula} + 3 x items x 4") } else { formula },
         );
-        let dense = (config.hidden as u64 + 1) * stride(2 * config.latent) * FLOAT + hidden * FLOAT;
+        let dense = ((config.hidden as u64 + 1) * stride(2 * config.latent) + hidden + map) * FLOAT;
         add(
             "dense layers with moments",
             3 * dense,
-            format!("3 x ({} + 1) x {} x 4", config.hidden, 2 * config.latent),
+            match config.encoder_rank {
+                0 => format!("3 x ({} + 1) x {} x 4", config.hidden, 2 * config.latent),
+                rank => {
+                    format!("3 x (({} + 1) x {} + {rank} x {hidden}) x 4", config.hidden, 2 * config.latent)
+                }
+            },
         );
         let packed = threads(config) as u64 * config.hidden as u64 * stride(2 * config.latent) * FLOAT;
         add(
@@ -137,7 +143,9 @@ impl MemoryPlan {
         let exact = parameter_bytes(config, n_items, |n| n as u64);
         let shared = match config.second_moments {
             SecondMoments::Element => 0,
-            SecondMoments::Row => items * (config.hidden as u64 + config.latent as u64 - 2) * FLOAT,
+            SecondMoments::Row => {
+                items * (config.encoder_columns() as u64 + config.latent as u64 - 2) * FLOAT
+            }
         };
         Self {
             parts,
@@ -160,6 +168,8 @@ impl EpochCost {
     pub fn of(config: &Config, n_users: usize, n_items: usize, n_interactions: usize) -> Self {
         let (users, items, interactions) = (n_users as f64, n_items as f64, n_interactions as f64);
         let (hidden, latent) = (config.hidden as f64, config.latent as f64);
+        let columns = config.encoder_columns() as f64;
+        let rank = config.encoder_rank as f64;
         let samples = config.latent_samples as f64;
         let queries = users * samples;
         let kept = interactions * (1.0 - f64::from(config.dropout));
@@ -186,16 +196,16 @@ impl EpochCost {
                 (draw, scored)
             }
         };
-        let rows = steps as f64 * (touched(kept) * hidden + touched(targets) * latent);
+        let rows = steps as f64 * (touched(kept) * columns + touched(targets) * latent);
         Self {
             // Each of encoder, dense layers and scores: forward, gradient of inputs, gradient of rows.
-            step_operations: 4.0 * kept * hidden
-                + 6.0 * users * hidden * 2.0 * latent
+            step_operations: 4.0 * kept * columns
+                + 6.0 * users * hidden * (2.0 * latent + rank)
                 + 6.0 * targets * latent
                 + draw
                 + 12.0 * rows,
             // A row of scores is read once; a touched row and its two moments are read and written.
-            step_bytes: FLOAT as f64 * (kept * hidden + targets * latent + 6.0 * rows),
+            step_bytes: FLOAT as f64 * (kept * columns + targets * latent + 6.0 * rows),
             refresh_operations: match (config.model, config.proposal) {
                 (ModelKind::MultVae, _) => 0.0,
                 (_, ProposalKind::MidxExact | ProposalKind::MidxUniform | ProposalKind::MidxPopularity) => {
@@ -217,8 +227,9 @@ fn stride(columns: usize) -> u64 {
 /// One set of parameters, with rows as long as `row` makes them.
 fn parameter_bytes(config: &Config, n_items: usize, row: impl Fn(usize) -> u64) -> u64 {
     let items = n_items as u64;
-    let tables = items * (row(config.hidden) + row(config.latent) + u64::from(config.item_bias));
-    let dense = (config.hidden as u64 + 1) * row(2 * config.latent) + row(config.hidden);
+    let tables = items * (row(config.encoder_columns()) + row(config.latent) + u64::from(config.item_bias));
+    let dense = (config.hidden as u64 + 1) * row(2 * config.latent)
+        + (config.encoder_rank as u64 + 1) * row(config.hidden);
     FLOAT * (tables + dense)
 }
 
@@ -231,7 +242,7 @@ fn batch_bytes(config: &Config, n_users: usize, n_items: usize, n_interactions: 
     let samples = config.latent_samples as f64;
     let history = n_interactions as f64 / n_users.max(1) as f64;
     let matrices = config.batch as f64
-        * (2.0 * stride(config.hidden) as f64
+        * (2.0 * (stride(config.hidden) + stride(config.encoder_rank)) as f64
             + stride(2 * config.latent) as f64
             + 2.0 * samples * stride(config.latent) as f64);
     let negatives = match config.model {
@@ -331,6 +342,14 @@ mod tests {
         assert_eq!(part(&by_row, "encoder with moments"), 1_000_000 * (2 * 208 + 1) * 4);
         assert_eq!(by_row.peak_bytes(), by_element.peak_bytes() - 1_000_000 * (207 + 31) * 4);
         assert_eq!(by_row.checkpoint_bytes, by_element.checkpoint_bytes - 1_000_000 * (199 + 31) * 4);
+    }
+
+    #[test]
+    fn a_factored_encoder_is_as_narrow_as_its_rank() {
+        let config = Config { encoder_rank: 32, ..Config::paper() };
+        let plan = MemoryPlan::of(&config, 100_000, 1_000_000, 1_000_000);
+        assert_eq!(part(&plan, "encoder with moments"), 3 * 1_000_000 * 32 * 4);
+        assert!(plan.model_bytes < 1_000_000 * (32 + 32) * 4 + 40_000_000);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use safetensors::SafeTensors;
 const N_ITEMS: usize = 40;
 
 fn config() -> Config {
-    Config { hidden: 9, latent: 6, codewords: 3, item_bias: true, ..Config::default() }
+    Config { hidden: 9, latent: 6, encoder_rank: 4, codewords: 3, item_bias: true, ..Config::default() }
 }
 
 /// A model with everything that a file can hold.

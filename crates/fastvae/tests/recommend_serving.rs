@@ -15,7 +15,8 @@ const N_ITEMS: usize = 3000;
 
 /// A model with the structure that a trained one has: 30 directions that items and encoder rows share.
 fn model(item_bias: bool) -> Model {
-    let config = Config { hidden: 24, latent: 12, item_bias, ..Config::default() };
+    let encoder_rank = if item_bias { 7 } else { 0 };
+    let config = Config { hidden: 24, latent: 12, encoder_rank, item_bias, ..Config::default() };
     let mut parameters = Parameters::random(&config, N_ITEMS);
     parameters.encoder.data_mut().iter_mut().for_each(|v| *v *= 20.0);
     for item in 0..N_ITEMS {

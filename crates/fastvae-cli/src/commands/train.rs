@@ -38,7 +38,7 @@ Examples:
   fastvae train ratings.csv -o als.fastvae --model wrmf --set factors=64
 
 Settings come from the preset, then --config, then --set, then flags such as --epochs; the later wins.
-Keys: model hidden latent activation dropout latent_samples item_bias proposal estimator negatives codewords
+Keys: model hidden latent encoder_rank activation dropout latent_samples item_bias proposal estimator negatives codewords
 codebooks quantizer popularity kl.beta kl.gamma kl.anneal_steps optimizer second_moments learning_rate decay.schedule
 decay.factor decay.every weight_decay weight_decay_mode clip batch epochs patience validate_every
 validation_users seed threads refresh_every device; `fastvae inspect MODEL` shows the values of a trained model.

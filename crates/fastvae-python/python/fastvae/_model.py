@@ -29,6 +29,9 @@ class FastVAE(Recommender):
         ``"fastvae"``: sampled softmax; ``"mult-vae"``: full softmax (Liang et al., 2018).
     hidden, latent
         Width of the hidden layer; size of the latent vector and of the item vectors.
+    encoder_rank
+        Columns of the encoder's table, which a dense layer then maps to the hidden layer's width; 0 for a table as wide as
+        the hidden layer.
     activation
         ``"relu"`` or ``"tanh"``.
     dropout
@@ -96,6 +99,7 @@ class FastVAE(Recommender):
         model: str = "fastvae",
         hidden: int = 1000,
         latent: int = 256,
+        encoder_rank: int = 0,
         activation: str = "relu",
         dropout: float = 0.5,
         latent_samples: int = 1,
@@ -128,6 +132,7 @@ class FastVAE(Recommender):
         self.model = model
         self.hidden = hidden
         self.latent = latent
+        self.encoder_rank = encoder_rank
         self.activation = activation
         self.dropout = dropout
         self.latent_samples = latent_samples

@@ -28,6 +28,9 @@ pub struct Config {
     pub hidden: usize,
     /// Size of the latent vector and of the item vectors (D).
     pub latent: usize,
+    /// Columns of the encoder's table, which a dense layer then maps to the hidden layer's width: memory for a wide hidden
+    /// layer over a large catalogue; 0 for a table as wide as the hidden layer.
+    pub encoder_rank: usize,
     /// Non-linearity of the hidden layer.
     pub activation: Activation,
     /// Probability that an input item is left out in a training step.
@@ -93,6 +96,7 @@ impl Default for Config {
             model: ModelKind::FastVae,
             hidden: 1000,
             latent: 256,
+            encoder_rank: 0,
             activation: Activation::Relu,
             dropout: 0.5,
             latent_samples: 1,
@@ -147,6 +151,11 @@ impl Config {
         }
     }
 
+    /// Columns of the encoder's table.
+    pub fn encoder_columns(&self) -> usize {
+        if self.encoder_rank > 0 { self.encoder_rank } else { self.hidden }
+    }
+
     /// Epochs between refreshes of the index, for data of these sizes.
     ///
     /// Item vectors move when they are drawn, so a catalogue that an epoch hardly touches needs no new index after it:
@@ -183,6 +192,7 @@ impl Config {
         let limits = [
             ("hidden", self.hidden, 1 << 16),
             ("latent", self.latent, 1 << 14),
+            ("encoder_rank", self.encoder_rank, 1 << 16),
             ("latent_samples", self.latent_samples, 1 << 10),
             ("negatives", self.negatives, 1 << 20),
             ("codewords", self.codewords, 256),

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use crate::config::Activation;
 use crate::data::{ItemId, Row};
 use crate::math::dense::{Operand, product};
-use crate::math::simd::{axpy_in, level, prefetch};
+use crate::math::simd::{axpy, axpy_in, level, prefetch};
 use crate::math::{Matrix, MatrixView};
 use crate::model::ParametersView;
 
@@ -84,6 +84,27 @@ impl Activation {
     }
 }
 
+impl ParametersView<'_> {
+    /// From weighted sums of encoder rows to the hidden layer.
+    pub(crate) fn hidden_states(&self, sums: Matrix) -> Matrix {
+        let mut states = match self.encoder_map {
+            None => sums,
+            Some(map) => {
+                let mut states = Matrix::zeros(sums.rows(), map.cols());
+                let stride = states.stride();
+                product(states.data_mut(), stride, false, Operand::Plain(sums.view()), Operand::Plain(map));
+                states
+            }
+        };
+        for row in 0..states.rows() {
+            let state = &mut states.row_mut(row)[..self.hidden_bias.len()];
+            axpy(1.0, self.hidden_bias, state);
+            self.activation.apply(state);
+        }
+        states
+    }
+}
+
 /// The queries of some users, `n x latent`: the mean of the latent distribution, as used for scoring.
 ///
 /// Work is spread over the current thread pool; each query depends on its own history alone.
@@ -92,21 +113,20 @@ pub fn encode<'h>(
     n: usize,
     history: impl Fn(usize) -> History<'h> + Sync,
 ) -> Matrix {
-    let (hidden, latent) = (parameters.hidden(), parameters.latent());
+    let latent = parameters.latent();
     let mut queries = Matrix::zeros(n, latent);
     let stride = queries.stride();
     queries.data_mut().par_chunks_mut(BLOCK * stride).enumerate().for_each(|(block, queries)| {
         let rows = queries.len() / stride;
-        let mut states = Matrix::zeros(rows, hidden);
+        let columns = parameters.encoder.cols();
+        let mut sums = Matrix::zeros(rows, columns);
         let mut weights = Vec::new();
         for row in 0..rows {
             let history = history(block * BLOCK + row);
             input_weights(history, &mut weights);
-            let state = &mut states.row_mut(row)[..hidden];
-            state.copy_from_slice(parameters.hidden_bias);
-            bag(parameters.encoder, history.items, &weights, state);
-            parameters.activation.apply(state);
+            bag(parameters.encoder, history.items, &weights, &mut sums.row_mut(row)[..columns]);
         }
+        let states = parameters.hidden_states(sums);
         for row in queries.chunks_mut(stride) {
             row[..latent].copy_from_slice(&parameters.head_bias[..latent]);
         }
@@ -124,12 +144,15 @@ mod tests {
 
     /// The formula of the module doc, one scalar at a time.
     fn naive_query(p: &Parameters, items: &[ItemId], weights: &[f32]) -> Vec<f32> {
-        let (hidden, latent) = (p.encoder.cols(), p.items.cols());
+        let (hidden, latent) = (p.head.rows(), p.items.cols());
         let norm = weights.iter().map(|w| w * w).sum::<f32>().sqrt();
+        let row = |item: ItemId, h: usize| match &p.encoder_map {
+            None => p.encoder.row(item as usize)[h],
+            Some(map) => (0..map.rows()).map(|r| p.encoder.row(item as usize)[r] * map.row(r)[h]).sum(),
+        };
         let state: Vec<f32> = (0..hidden)
             .map(|h| {
-                let sum: f32 =
-                    items.iter().zip(weights).map(|(&i, w)| w / norm * p.encoder.row(i as usize)[h]).sum();
+                let sum: f32 = items.iter().zip(weights).map(|(&i, w)| w / norm * row(i, h)).sum();
                 (sum + p.hidden_bias.row(0)[h]).max(0.0)
             })
             .collect();
@@ -140,24 +163,24 @@ mod tests {
 
     #[test]
     fn queries_follow_the_formula() {
-        let config = Config { hidden: 21, latent: 7, ..Config::default() };
-        let mut p = Parameters::random(&config, 50);
-        for (i, v) in p.hidden_bias.row_mut(0)[..21].iter_mut().enumerate() {
-            *v = i as f32 * 0.01;
-        }
-        p.head_bias.row_mut(0)[..14].fill(0.3);
-        let histories: Vec<Vec<ItemId>> =
-            (0..70).map(|u| (0..u % 9).map(|k| (u * 7 + k * 5) as u32 % 50).collect()).collect();
-        let weights: Vec<Vec<f32>> =
-            histories.iter().map(|h| (0..h.len()).map(|k| 1.0 + k as f32).collect()).collect();
-        let queries = encode(p.view(), 70, |u| History { items: &histories[u], weights: Some(&weights[u]) });
-        for u in 1..70 {
-            if histories[u].is_empty() {
-                continue;
+        for encoder_rank in [0, 5] {
+            let config = Config { hidden: 21, latent: 7, encoder_rank, ..Config::default() };
+            let mut p = Parameters::random(&config, 50);
+            for (i, v) in p.hidden_bias.row_mut(0)[..21].iter_mut().enumerate() {
+                *v = i as f32 * 0.01;
             }
-            let expected = naive_query(&p, &histories[u], &weights[u]);
-            for (got, want) in queries.row(u).iter().zip(&expected) {
-                assert!((got - want).abs() < 1e-5, "user {u}: {got} {want}");
+            p.head_bias.row_mut(0)[..14].fill(0.3);
+            let histories: Vec<Vec<ItemId>> =
+                (0..70).map(|u| (0..u % 9).map(|k| (u * 7 + k * 5) as u32 % 50).collect()).collect();
+            let weights: Vec<Vec<f32>> =
+                histories.iter().map(|h| (0..h.len()).map(|k| 1.0 + k as f32).collect()).collect();
+            let history = |u: usize| History { items: &histories[u], weights: Some(&weights[u]) };
+            let queries = encode(p.view(), 70, history);
+            for u in (1..70).filter(|&u| !histories[u].is_empty()) {
+                let expected = naive_query(&p, &histories[u], &weights[u]);
+                for (got, want) in queries.row(u).iter().zip(&expected) {
+                    assert!((got - want).abs() < 1e-5, "rank {encoder_rank}, user {u}: {got} {want}");
+                }
             }
         }
     }

@@ -9,9 +9,11 @@ use crate::proposal::ItemTable;
 pub struct Parameters {
     /// Non-linearity of the hidden layer.
     pub activation: Activation,
-    /// Encoder rows E, `n_items x hidden`.
+    /// Encoder rows E, `n_items x hidden`, or `n_items x encoder_rank` where a map follows.
     pub encoder: Matrix,
-    /// Bias of the hidden layer b0, padded to the stride of `encoder`.
+    /// From a sum of encoder rows to the hidden layer, `encoder_rank x hidden`, where the encoder is factored.
+    pub encoder_map: Option<Matrix>,
+    /// Bias of the hidden layer b0, `1 x hidden`.
     pub hidden_bias: Matrix,
     /// Dense layer W to mean and log-variance, `hidden x (2 latent)`: columns `0..latent` give the mean.
     pub head: Matrix,
@@ -29,7 +31,9 @@ impl Parameters {
         let (hidden, latent) = (config.hidden, config.latent);
         Self {
             activation: config.activation,
-            encoder: normal(n_items, hidden, config.seed, 0),
+            encoder: normal(n_items, config.encoder_columns(), config.seed, 0),
+            encoder_map: (config.encoder_rank > 0)
+                .then(|| normal(config.encoder_rank, hidden, config.seed, 3)),
             hidden_bias: Matrix::zeros(1, hidden),
             head: normal(hidden, 2 * latent, config.seed, 1),
             head_bias: Matrix::zeros(1, 2 * latent),
@@ -49,6 +53,9 @@ impl Parameters {
         ] {
             to.data_mut().copy_from_slice(from.data());
         }
+        if let (Some(to), Some(from)) = (&mut self.encoder_map, &other.encoder_map) {
+            to.data_mut().copy_from_slice(from.data());
+        }
         if let (Some(to), Some(from)) = (&mut self.item_bias, &other.item_bias) {
             to.copy_from_slice(from);
         }
@@ -59,6 +66,7 @@ impl Parameters {
         ParametersView {
             activation: self.activation,
             encoder: self.encoder.view(),
+            encoder_map: self.encoder_map.as_ref().map(Matrix::view),
             hidden_bias: self.hidden_bias.view().row(0),
             head: self.head.view(),
             head_bias: self.head_bias.view().row(0),
@@ -93,8 +101,10 @@ fn normal(rows: usize, cols: usize, seed: u64, table: u16) -> Matrix {
 pub struct ParametersView<'a> {
     /// Non-linearity of the hidden layer.
     pub activation: Activation,
-    /// Encoder rows E, `n_items x hidden`.
+    /// Encoder rows E, `n_items x hidden`, or `n_items x encoder_rank` where a map follows.
     pub encoder: MatrixView<'a>,
+    /// From a sum of encoder rows to the hidden layer, where the encoder is factored.
+    pub encoder_map: Option<MatrixView<'a>>,
     /// Bias of the hidden layer b0.
     pub hidden_bias: &'a [f32],
     /// Dense layer W to mean and log-variance, `hidden x (2 latent)`.
@@ -113,7 +123,7 @@ impl ParametersView<'_> {
 
     /// Width of the hidden layer.
     pub fn hidden(&self) -> usize {
-        self.encoder.cols()
+        self.head.rows()
     }
 
     /// Size of the latent vector.
@@ -124,7 +134,8 @@ impl ParametersView<'_> {
     /// Number of learned values.
     pub fn n_parameters(&self) -> usize {
         let (items, hidden, latent) = (self.n_items(), self.hidden(), self.latent());
-        items * (hidden + latent)
+        items * (self.encoder.cols() + latent)
+            + self.encoder_map.map_or(0, |map| map.rows() * map.cols())
             + (hidden + 1) * 2 * latent
             + hidden
             + self.items.bias.map_or(0, <[f32]>::len)

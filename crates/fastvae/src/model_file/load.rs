@@ -40,6 +40,7 @@ impl Model {
                 );
             }
         };
+        let columns = description.config.encoder_columns();
         if hidden == 0 {
             return Err(file.damaged("the hidden layer has width 0"));
         }
@@ -55,7 +56,11 @@ impl Model {
         };
         let parameters = Storage::File {
             activation: description.config.activation,
-            encoder: file.array_of("encoder", &[n_items, hidden])?,
+            encoder: file.array_of("encoder", &[n_items, columns])?,
+            encoder_map: match description.config.encoder_rank {
+                0 => None,
+                rank => Some(finite(&file, "encoder_map", &[rank, hidden])?),
+            },
             hidden_bias: finite(&file, "hidden_bias", &[hidden])?,
             head: finite(&file, "head", &[hidden, 2 * latent])?,
             head_bias: finite(&file, "head_bias", &[2 * latent])?,

@@ -33,6 +33,7 @@ pub(super) enum Storage {
     File {
         activation: Activation,
         encoder: Array<f32>,
+        encoder_map: Option<Array<f32>>,
         hidden_bias: Array<f32>,
         head: Array<f32>,
         head_bias: Array<f32>,
@@ -132,16 +133,24 @@ impl Model {
     pub fn parameters(&self) -> ParametersView<'_> {
         match &self.parameters {
             Storage::Memory(parameters) => parameters.view(),
-            Storage::File { activation, encoder, hidden_bias, head, head_bias, items, item_bias } => {
-                ParametersView {
-                    activation: *activation,
-                    encoder: encoder.view(),
-                    hidden_bias,
-                    head: head.view(),
-                    head_bias,
-                    items: ItemTable { vectors: items.view(), bias: item_bias.as_deref() },
-                }
-            }
+            Storage::File {
+                activation,
+                encoder,
+                encoder_map,
+                hidden_bias,
+                head,
+                head_bias,
+                items,
+                item_bias,
+            } => ParametersView {
+                activation: *activation,
+                encoder: encoder.view(),
+                encoder_map: encoder_map.as_ref().map(Array::view),
+                hidden_bias,
+                head: head.view(),
+                head_bias,
+                items: ItemTable { vectors: items.view(), bias: item_bias.as_deref() },
+            },
         }
     }
 
@@ -186,6 +195,7 @@ impl Model {
         let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
         [p.encoder.data(), p.hidden_bias, p.head.data(), p.head_bias, p.items.vectors.data()]
             .into_iter()
+            .chain(p.encoder_map.map(|map| map.data()))
             .chain(p.items.bias)
             .all(finite)
     }

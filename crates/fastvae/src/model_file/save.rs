@@ -42,6 +42,9 @@ impl Model {
             .array("head_bias", parameters.head_bias)
             .matrix("items", parameters.items.vectors)
             .array("item_counts", &self.item_counts);
+        if let Some(map) = parameters.encoder_map {
+            writer.matrix("encoder_map", map);
+        }
         if let Some(bias) = parameters.items.bias {
             writer.array("item_bias", bias);
         }

@@ -60,15 +60,15 @@ impl Model {
     /// Row j is the query of the history without its item j; the last row that of the whole history.
     fn queries_without_each(&self, items: &[ItemId], weights: Option<&[f32]>) -> Matrix {
         let parameters = self.parameters();
-        let (hidden, latent) = (parameters.hidden(), parameters.latent());
+        let (columns, latent) = (parameters.encoder.cols(), parameters.latent());
         let ones = vec![1.0; items.len()];
         let weights = weights.unwrap_or(&ones);
-        let mut sum = vec![0.0; hidden];
+        let mut sum = vec![0.0; columns];
         bag(parameters.encoder, items, weights, &mut sum);
         let square: f64 = weights.iter().map(|&w| f64::from(w).powi(2)).sum();
-        let mut states = Matrix::zeros(items.len() + 1, hidden);
+        let mut sums = Matrix::zeros(items.len() + 1, columns);
         for left_out in 0..=items.len() {
-            let state = &mut states.row_mut(left_out)[..hidden];
+            let rest_sum = &mut sums.row_mut(left_out)[..columns];
             let (item, weight) = match items.get(left_out) {
                 Some(&item) => (Some(item), weights[left_out]),
                 None => (None, 0.0),
@@ -77,16 +77,15 @@ impl Model {
             let rest =
                 if items.len() > 1 || item.is_none() { square - f64::from(weight).powi(2) } else { 0.0 };
             if rest > 0.0 && !items.is_empty() {
-                state.copy_from_slice(&sum);
+                rest_sum.copy_from_slice(&sum);
                 if let Some(item) = item {
-                    simd::axpy(-weight, &parameters.encoder.row(item as usize)[..hidden], state);
+                    simd::axpy(-weight, parameters.encoder.row(item as usize), rest_sum);
                 }
                 let scale = (1.0 / rest.sqrt()) as f32;
-                state.iter_mut().for_each(|value| *value *= scale);
+                rest_sum.iter_mut().for_each(|value| *value *= scale);
             }
-            simd::axpy(1.0, &parameters.hidden_bias[..hidden], state);
-            parameters.activation.apply(state);
         }
+        let states = parameters.hidden_states(sums);
         let mut queries = Matrix::zeros(items.len() + 1, latent);
         for row in 0..=items.len() {
             queries.row_mut(row)[..latent].copy_from_slice(&parameters.head_bias[..latent]);

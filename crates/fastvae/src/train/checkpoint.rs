@@ -167,19 +167,24 @@ fn write_parameters<'p>(writer: &mut TensorWriter<'p>, prefix: &str, parameters:
     for (name, table) in tables(parameters) {
         writer.matrix(format!("{prefix}.{name}"), table.view());
     }
+    if let Some(map) = &parameters.encoder_map {
+        writer.matrix(format!("{prefix}.encoder_map"), map.view());
+    }
     if let Some(bias) = &parameters.item_bias {
         writer.array(format!("{prefix}.item_bias"), bias);
     }
 }
 
 fn write_moments<'m>(writer: &mut TensorWriter<'m>, moments: &'m MomentTables) {
-    for (name, table) in [
+    let tables = [
         ("encoder", &moments.encoder),
         ("hidden_bias", &moments.hidden_bias),
         ("head", &moments.head),
         ("head_bias", &moments.head_bias),
         ("items", &moments.items),
-    ] {
+    ];
+    let map = moments.encoder_map.iter().map(|map| ("encoder_map", map));
+    for (name, table) in tables.into_iter().chain(map) {
         writer.matrix(format!("first.{name}"), table.first.view());
         writer.matrix(format!("second.{name}"), table.second.view());
         writer.array(format!("touched.{name}"), &table.touched);
@@ -200,6 +205,9 @@ fn read_parameters(file: &TensorFile, prefix: &str, p: &mut Parameters) -> Resul
     ] {
         read_matrix(file, &format!("{prefix}.{name}"), table)?;
     }
+    if let Some(map) = &mut p.encoder_map {
+        read_matrix(file, &format!("{prefix}.encoder_map"), map)?;
+    }
     match &mut p.item_bias {
         Some(bias) => read_values(file, &format!("{prefix}.item_bias"), bias),
         None => Ok(()),
@@ -207,13 +215,15 @@ fn read_parameters(file: &TensorFile, prefix: &str, p: &mut Parameters) -> Resul
 }
 
 fn read_moments(file: &TensorFile, moments: &mut MomentTables) -> Result<()> {
-    for (name, table) in [
+    let tables = [
         ("encoder", &mut moments.encoder),
         ("hidden_bias", &mut moments.hidden_bias),
         ("head", &mut moments.head),
         ("head_bias", &mut moments.head_bias),
         ("items", &mut moments.items),
-    ] {
+    ];
+    let map = moments.encoder_map.iter_mut().map(|map| ("encoder_map", map));
+    for (name, table) in tables.into_iter().chain(map) {
         read_matrix(file, &format!("first.{name}"), &mut table.first)?;
         read_matrix(file, &format!("second.{name}"), &mut table.second)?;
         let n = table.touched.len();
@@ -294,7 +304,8 @@ mod tests {
         assert_eq!(run.run(|_, _| Ok(Control::Continue)).unwrap(), Outcome::Finished);
         let p = run.parameters().unwrap();
         let tables = tables(p).into_iter().flat_map(|(_, table)| table.data());
-        tables.chain(p.item_bias.iter().flatten()).map(|value| value.to_bits()).collect()
+        let map = p.encoder_map.iter().flat_map(|map| map.data());
+        tables.chain(map).chain(p.item_bias.iter().flatten()).map(|value| value.to_bits()).collect()
     }
 
     /// Runs until step `stop` of the run, saves, and forgets everything else.
@@ -318,6 +329,7 @@ mod tests {
         let others = [
             Config { model: ModelKind::MultVae, ..config() },
             Config { second_moments: SecondMoments::Row, ..config() },
+            Config { encoder_rank: 3, ..config() },
         ];
         for config in configs.into_iter().chain(others) {
             let whole = finished(Training::new(&config, data()).unwrap());

@@ -52,13 +52,14 @@ impl Shared<'_> {
     }
 }
 
-/// A block's rows of the batch-wide matrices: `hidden` wide, twice `latent` wide, or `latent` wide with
+/// A block's rows of the batch-wide matrices: as wide as the encoder's table, twice `latent` wide, or `latent` wide with
 /// `latent_samples` rows per user.
 pub(super) struct BlockRows<'a> {
     pub users: &'a [UserId],
     /// Position of the first user in the batch.
     pub first: usize,
-    pub hidden: &'a mut [f32],
+    /// The hidden layer, or what a factored encoder's map makes it from.
+    pub encoded: &'a mut [f32],
     pub head: &'a mut [f32],
     pub head_gradient: &'a mut [f32],
     pub queries: &'a mut [f32],
@@ -77,7 +78,7 @@ impl BlockRows<'_> {
         BlockRows {
             users: &self.users[block * BLOCK..self.users.len().min((block + 1) * BLOCK)],
             first: self.first + block * BLOCK,
-            hidden: part(self.hidden, block, encoder.stride()),
+            encoded: part(self.encoded, block, encoder.stride()),
             head: part(self.head, block, head.stride()),
             head_gradient: part(self.head_gradient, block, head.stride()),
             queries: part(self.queries, block, queries),
@@ -131,7 +132,7 @@ impl UserBlock {
         }
     }
 
-    /// From histories to the hidden layer: dropout and the embedding bag.
+    /// From histories to the hidden layer, or to what a factored encoder maps to it: dropout and the embedding bag.
     pub fn encode(&mut self, shared: &Shared<'_>, rows: &mut BlockRows<'_>) {
         let mut lap = Instant::now();
         let Shared { config, parameters, .. } = shared;
@@ -142,10 +143,17 @@ impl UserBlock {
             self.drop_inputs(shared, user);
             let row = (rows.first + r) as u32;
             self.inputs.extend(shared.encoder_layout, &self.kept_items, &self.kept_weights, 1.0, row);
-            let state = &mut rows.hidden[r * stride..][..stride];
-            state.copy_from_slice(parameters.hidden_bias.row(0));
+            let state = &mut rows.encoded[r * stride..][..stride];
+            let factored = parameters.encoder_map.is_some();
+            if factored {
+                state.fill(0.0);
+            } else {
+                state.copy_from_slice(parameters.hidden_bias.row(0));
+            }
             bag(parameters.encoder.view(), &self.kept_items, &self.kept_weights, state);
-            config.activation.apply(state);
+            if !factored {
+                config.activation.apply(state);
+            }
         }
         self.times.lap(Phase::Encode, &mut lap);
     }

@@ -44,6 +44,8 @@ use rows::{BiasColumn, RowTable, update_rows};
 pub struct MomentTables {
     /// Of the encoder rows.
     pub encoder: Moments,
+    /// Of the factored encoder's map.
+    pub encoder_map: Option<Moments>,
     /// Of the hidden bias.
     pub hidden_bias: Moments,
     /// Of the dense layer.
@@ -60,6 +62,7 @@ impl MomentTables {
     fn new(parameters: &Parameters, second: SecondMoments) -> Self {
         Self {
             encoder: Moments::of(&parameters.encoder, second),
+            encoder_map: parameters.encoder_map.as_ref().map(Moments::like),
             hidden_bias: Moments::like(&parameters.hidden_bias),
             head: Moments::like(&parameters.head),
             head_bias: Moments::like(&parameters.head_bias),
@@ -75,6 +78,8 @@ impl MomentTables {
 /// Batch-wide matrices; blocks of users own consecutive rows.
 #[derive(Debug)]
 struct BatchBuffers {
+    /// Sums of encoder rows and their gradient, where a map leads from them to the hidden layer.
+    factored: Option<(Matrix, Matrix)>,
     hidden: Matrix,
     hidden_gradient: Matrix,
     /// Mean and log-variance.
@@ -124,7 +129,6 @@ impl CpuBackend {
         let (batch, queries) = (config.batch, config.batch * config.latent_samples);
         Ok(Self {
             kl_weight: KlWeight::resolve(&config.kl, train.n_interactions(), n_items),
-            parameters,
             moments,
             proposal,
             encoder_layout: BucketLayout::for_rows(n_items),
@@ -132,6 +136,10 @@ impl CpuBackend {
             by_place: false,
             blocks: (0..batch.div_ceil(BLOCK)).map(|_| UserBlock::new(config)).collect(),
             buffers: BatchBuffers {
+                factored: parameters.encoder_map.is_some().then(|| {
+                    let sums = || Matrix::zeros(batch, config.encoder_rank);
+                    (sums(), sums())
+                }),
                 hidden: Matrix::zeros(batch, config.hidden),
                 hidden_gradient: Matrix::zeros(batch, config.hidden),
                 head: Matrix::zeros(batch, 2 * config.latent),
@@ -139,6 +147,7 @@ impl CpuBackend {
                 queries: Matrix::zeros(queries, config.latent),
                 query_gradient: Matrix::zeros(queries, config.latent),
             },
+            parameters,
             part_buffers: Mutex::default(),
             times: PhaseTimes::default(),
             config: config.clone(),
@@ -234,43 +243,54 @@ impl CpuBackend {
         };
         let n_blocks = users.len().div_ceil(BLOCK);
         let n_users = size * BLOCK;
-        let BatchBuffers { hidden, head, head_gradient, queries, query_gradient, .. } = &mut self.buffers;
-        let hidden_rows = n_users * hidden.stride();
+        let BatchBuffers { factored, hidden, head, head_gradient, queries, query_gradient, .. } =
+            &mut self.buffers;
+        let encoded = factored.as_mut().map_or(hidden, |(sums, _)| sums);
+        let encoded_rows = n_users * encoded.stride();
         let head_rows = n_users * head_gradient.stride();
         let query_rows = n_users * self.config.latent_samples * queries.stride();
         self.blocks[..n_blocks]
             .par_chunks_mut(size)
             .zip(users.par_chunks(n_users))
-            .zip(hidden.data_mut().par_chunks_mut(hidden_rows))
+            .zip(encoded.data_mut().par_chunks_mut(encoded_rows))
             .zip(head.data_mut().par_chunks_mut(head_rows))
             .zip(head_gradient.data_mut().par_chunks_mut(head_rows))
             .zip(queries.data_mut().par_chunks_mut(query_rows))
             .zip(query_gradient.data_mut().par_chunks_mut(query_rows))
             .enumerate()
             .for_each(
-                |(g, ((((((blocks, users), hidden), head), head_gradient), queries), query_gradient))| {
+                |(g, ((((((blocks, users), encoded), head), head_gradient), queries), query_gradient))| {
                     let first = g * n_users;
                     let mut rows =
-                        BlockRows { users, first, hidden, head, head_gradient, queries, query_gradient };
+                        BlockRows { users, first, encoded, head, head_gradient, queries, query_gradient };
                     work(blocks, &shared, &mut rows);
                 },
             );
     }
 
-    /// From the hidden layer to mean and log-variance, for the first `n` users of the batch.
+    /// From what was encoded to mean and log-variance, for the first `n` users of the batch.
     fn dense_forward(&mut self, n: usize) {
         let mut lap = Instant::now();
-        let BatchBuffers { hidden, head, .. } = &mut self.buffers;
-        dense_layers::forward(&self.parameters, hidden.view().rows_from(0, n), head);
+        let BatchBuffers { factored, hidden, head, .. } = &mut self.buffers;
+        let p = &self.parameters;
+        if let (Some((sums, _)), Some(map)) = (factored, &p.encoder_map) {
+            let sums = sums.view().rows_from(0, n);
+            dense_layers::forward(map, &p.hidden_bias, Some(p.activation), sums, hidden);
+        }
+        dense_layers::forward(&p.head, &p.head_bias, None, hidden.view().rows_from(0, n), head);
         self.times.lap(Phase::Dense, &mut lap);
     }
 
-    /// From the gradient of mean and log-variance to that of the hidden layer.
+    /// From the gradient of mean and log-variance to that of what was encoded.
     fn dense_backward(&mut self, n: usize) {
         let mut lap = Instant::now();
-        let BatchBuffers { hidden, hidden_gradient, head_gradient, .. } = &mut self.buffers;
+        let BatchBuffers { factored, hidden, hidden_gradient, head_gradient, .. } = &mut self.buffers;
+        let p = &self.parameters;
         let head_gradient = head_gradient.view().rows_from(0, n);
-        dense_layers::backward(&self.parameters, hidden, head_gradient, hidden_gradient);
+        dense_layers::backward(&p.head, Some((p.activation, hidden)), head_gradient, hidden_gradient);
+        if let (Some((_, gradient)), Some(map)) = (factored, &p.encoder_map) {
+            dense_layers::backward(map, None, hidden_gradient.view().rows_from(0, n), gradient);
+        }
         self.times.lap(Phase::Backward, &mut lap);
     }
 
@@ -350,9 +370,15 @@ impl CpuBackend {
         let n = users.len();
         let hidden = self.buffers.hidden.view().rows_from(0, n);
         let hidden_gradient = self.buffers.hidden_gradient.view().rows_from(0, n);
+        let factored = self
+            .buffers
+            .factored
+            .as_ref()
+            .map(|(sums, gradient)| (sums.view().rows_from(0, n), gradient.view().rows_from(0, n)));
         let head_gradient = self.buffers.head_gradient.view().rows_from(0, n);
         let queries = self.buffers.queries.view();
-        let Parameters { encoder, hidden_bias, head, head_bias, items, item_bias, .. } = &mut self.parameters;
+        let Parameters { encoder, encoder_map, hidden_bias, head, head_bias, items, item_bias, .. } =
+            &mut self.parameters;
         let moments = &mut self.moments;
         let (encoder_layout, part_buffers) = (self.encoder_layout, &self.part_buffers);
         let timed = |phase: Phase, work: &mut dyn FnMut()| {
@@ -370,10 +396,16 @@ impl CpuBackend {
         };
         let mut update_encoder = || {
             let table = RowTable { rows: encoder, moments: &mut moments.encoder, bias: None };
-            update_rows(table, &inputs, encoder_layout, hidden_gradient, update);
+            let gradient = factored.map_or(hidden_gradient, |(_, gradient)| gradient);
+            update_rows(table, &inputs, encoder_layout, gradient, update);
         };
         let mut update_dense = || {
-            dense_layers::update_head(head, &mut moments.head, hidden, head_gradient, update);
+            dense_layers::update(head, &mut moments.head, hidden, head_gradient, update);
+            if let (Some(map), Some(moments), Some((sums, _))) =
+                (encoder_map.as_mut(), &mut moments.encoder_map, factored)
+            {
+                dense_layers::update(map, moments, sums, hidden_gradient, update);
+            }
             dense_layers::update_bias(hidden_bias, &mut moments.hidden_bias, hidden_gradient, update);
             dense_layers::update_bias(head_bias, &mut moments.head_bias, head_gradient, update);
         };

@@ -1,7 +1,7 @@
 //! A step against an oracle: the whole loss in f64, one scalar at a time, and its finite differences.
 
 use super::*;
-use crate::config::{Activation, Estimator, Kl, ProposalKind};
+use crate::config::{Activation, Estimator, Kl, ProposalKind, SecondMoments};
 use crate::data::{IdMap, ItemId};
 use crate::math::{Purpose, Stream, simd};
 use crate::proposal::{Draws, Scratch};
@@ -63,8 +63,14 @@ fn head(
         .map(|h| {
             let mut sum = f64::from(p.hidden_bias.row(0)[h]);
             for (k, &item) in row.items.iter().enumerate().filter(|(k, _)| kept[*k]) {
-                sum += weight(k) / norm / (1.0 - f64::from(config.dropout))
-                    * f64::from(p.encoder.row(item as usize)[h]);
+                let columns = p.encoder.row(item as usize);
+                let entry = match &p.encoder_map {
+                    None => f64::from(columns[h]),
+                    Some(map) => {
+                        (0..map.rows()).map(|r| f64::from(columns[r]) * f64::from(map.row(r)[h])).sum()
+                    }
+                };
+                sum += weight(k) / norm / (1.0 - f64::from(config.dropout)) * entry;
             }
             match config.activation {
                 Activation::Relu => sum.max(0.0),
@@ -207,13 +213,16 @@ fn check_step(config: Config, weighted: bool) {
     assert!((total / value(start) - 1.0).abs() < 1e-4, "loss {total}, oracle {}", value(start));
 
     type Pick = fn(&mut Parameters) -> &mut Matrix;
-    let tables: [(&str, Pick, &Matrix); 5] = [
+    let mut tables: Vec<(&str, Pick, &Matrix)> = vec![
         ("encoder", |p| &mut p.encoder, &backend.moments.encoder.first),
         ("hidden bias", |p| &mut p.hidden_bias, &backend.moments.hidden_bias.first),
         ("head", |p| &mut p.head, &backend.moments.head.first),
         ("head bias", |p| &mut p.head_bias, &backend.moments.head_bias.first),
         ("items", |p| &mut p.items, &backend.moments.items.first),
     ];
+    if let Some(map) = &backend.moments.encoder_map {
+        tables.push(("encoder map", |p| p.encoder_map.as_mut().unwrap(), &map.first));
+    }
     let h = 1e-3;
     let slope = |change: &dyn Fn(&mut Parameters, f32)| {
         let moved = |by: f32| {
@@ -275,12 +284,14 @@ fn a_sampled_step_has_the_loss_and_gradients_of_the_oracle() {
         Config { proposal: ProposalKind::Dns, estimator: Estimator::Sampled, ..config(ModelKind::FastVae) };
     check_step(dns, false);
     check_step(Config { activation: Activation::Tanh, ..config(ModelKind::FastVae) }, true);
+    check_step(Config { encoder_rank: 5, activation: Activation::Tanh, ..config(ModelKind::FastVae) }, true);
 }
 
 #[test]
 fn a_full_step_has_the_loss_and_gradients_of_the_oracle() {
     check_step(config(ModelKind::MultVae), false);
     check_step(Config { activation: Activation::Tanh, ..config(ModelKind::MultVae) }, true);
+    check_step(Config { encoder_rank: 5, activation: Activation::Tanh, ..config(ModelKind::MultVae) }, false);
 }
 
 /// Parameters after a few steps at a number of threads.
@@ -301,12 +312,17 @@ fn trained(config: &Config, threads: usize) -> Parameters {
 
 #[test]
 fn one_two_and_five_threads_give_identical_parameters() {
-    for model in [ModelKind::FastVae, ModelKind::MultVae] {
-        let config = config(model);
+    let factored =
+        Config { encoder_rank: 5, second_moments: SecondMoments::Row, ..config(ModelKind::FastVae) };
+    for config in [config(ModelKind::FastVae), config(ModelKind::MultVae), factored] {
         let one = trained(&config, 1);
         for threads in [2, 5] {
             let many = trained(&config, threads);
             assert_eq!(one.encoder.data(), many.encoder.data());
+            assert_eq!(
+                one.encoder_map.as_ref().map(Matrix::data),
+                many.encoder_map.as_ref().map(Matrix::data)
+            );
             assert_eq!(one.items.data(), many.items.data());
             assert_eq!(one.head.data(), many.head.data());
             assert_eq!(one.item_bias, many.item_bias);

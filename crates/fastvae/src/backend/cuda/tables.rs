@@ -325,6 +325,9 @@ pub(super) fn unsupported(config: &Config) -> Option<(&'static str, String)> {
     if config.latent > 512 {
         return Some(("latent", format!("is {}, and the GPU takes up to 512", config.latent)));
     }
+    if config.encoder_rank > 0 {
+        return Some(("encoder_rank", format!("is {}, which only the CPU trains", config.encoder_rank)));
+    }
     if config.second_moments == SecondMoments::Row {
         return Some(("second_moments", "is `row`, which only the CPU trains".into()));
     }
