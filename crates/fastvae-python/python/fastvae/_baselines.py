@@ -267,12 +267,12 @@ class WARP(_Pairwise):
 class AOBPR(_Pairwise):
     """BPR against items oversampled by the factors' ranks (Rendle & Freudenthaler, 2014).
 
+    The other settings are those of `BPR`.
+
     Parameters
     ----------
     rank_scale
         Scale of the geometric distribution over ranks.
-
-    The other settings are those of `BPR`.
     """
 
     _kind: ClassVar[str] = "aobpr"
@@ -338,14 +338,14 @@ class DNS(_Pairwise):
 class PRIS(_Pairwise):
     """Pairwise ranking with importance sampling from clusters (Lian et al., 2020).
 
+    The other settings are those of `BPR`.
+
     Parameters
     ----------
     clusters
         Clusters of items.
     temperature
         What scores are divided by in the softmax of the weights.
-
-    The other settings are those of `BPR`.
     """
 
     _kind: ClassVar[str] = "pris"
@@ -381,12 +381,12 @@ class PRIS(_Pairwise):
 class SA(_Pairwise):
     """Pairwise ranking with self-adversarial weights (Sun et al., 2019).
 
+    The other settings are those of `BPR`.
+
     Parameters
     ----------
     temperature
         What scores are divided by in the softmax of the weights.
-
-    The other settings are those of `BPR`.
     """
 
     _kind: ClassVar[str] = "sa"

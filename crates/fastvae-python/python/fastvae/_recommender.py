@@ -36,8 +36,8 @@ class NotFittedError(ValueError, AttributeError):
 class Reason(NamedTuple):
     """An item of a history and its part in a recommendation."""
 
-    item: Any
-    """The item of the history."""
+    item: int | str
+    """The item of the history, as the model names it."""
     contribution: float
     """What the recommended item's score loses when this item is left out."""
     share: float
