@@ -72,6 +72,7 @@ impl Model {
             description,
             inverse_norms: OnceLock::new(),
             log_counts: OnceLock::new(),
+            small_items: None,
         })
     }
 }
