@@ -41,7 +41,7 @@ pub enum Vectors {
     /// The vectors of the model file.
     #[default]
     F32,
-    /// A copy in a quarter of the memory, to find candidates that are scored again with the vectors of the file.
+    /// A copy a quarter as large, to find candidates that are scored again with the vectors of the file.
     Int8,
 }
 

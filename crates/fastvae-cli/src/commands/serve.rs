@@ -59,7 +59,7 @@ pub struct Serve {
     #[arg(long, value_name = "K")]
     search_codewords: Option<usize>,
 
-    /// What exact lists are found with: int8 takes a quarter of the memory, and its candidates are scored again in full
+    /// What exact lists are found with: int8 reads a copy a quarter as large, and scores its candidates again in full
     #[arg(long, value_name = "KIND", value_enum, default_value_t = VectorKind::F32)]
     vectors: VectorKind,
 
