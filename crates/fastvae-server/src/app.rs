@@ -9,8 +9,9 @@ use crate::auth::ApiKey;
 use crate::limits::Limits;
 use crate::observe::Observer;
 use crate::problem::Problem;
-use crate::served::{Served, Store};
-use crate::workers::Workers;
+use crate::served::{Served, Store, Vectors};
+use crate::wire::{RecommendRequest, RecommendResponse};
+use crate::workers::{Queue, Workers};
 
 /// How a model is served, whatever it is reached by.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +24,8 @@ pub struct Options {
     pub threads: usize,
     /// What the approximate search should reach.
     pub search: SearchOptions,
+    /// What lists are found with.
+    pub vectors: Vectors,
 }
 
 /// Why a service could not be set up.
@@ -58,6 +61,8 @@ pub struct App(Arc<Shared>);
 struct Shared {
     store: Store,
     workers: Workers,
+    /// Requests for lists that read every item, which are cheaper together.
+    scans: Queue<RecommendRequest, RecommendResponse>,
     options: Options,
     observer: Observer,
 }
@@ -71,10 +76,10 @@ impl App {
         let limits = options.limits;
         let workers = Workers::start(options.threads, limits.in_flight, limits.time)?;
         let path = path.as_ref();
-        let store = workers.install(|| Store::open(path, options.search))?;
+        let store = workers.install(|| Store::open(path, options.search, options.vectors))?;
         let observer = Observer::default();
         observer.note_model(&store.current());
-        Ok(Self(Arc::new(Shared { store, workers, options, observer })))
+        Ok(Self(Arc::new(Shared { store, workers, scans: Queue::default(), options, observer })))
     }
 
     /// Bounds on requests.
@@ -121,6 +126,28 @@ impl App {
                 result
             })
             .await
+    }
+
+    /// As [`App::compute`], for `request` together with others that wait.
+    ///
+    /// # Errors
+    /// As [`Workers::run_together`].
+    pub(crate) async fn compute_together(
+        &self,
+        request: RecommendRequest,
+        work: impl FnOnce(&Served, &[RecommendRequest]) -> Vec<Result<RecommendResponse, Problem>>
+        + Send
+        + 'static,
+    ) -> Result<RecommendResponse, Problem> {
+        let app = self.clone();
+        let work = move |requests: &[RecommendRequest]| {
+            let started = std::time::Instant::now();
+            let answers = work(&app.served(), requests);
+            // Each of them took that long to whoever waits for it.
+            requests.iter().for_each(|_| app.observer().note_compute(started.elapsed()));
+            answers
+        };
+        self.0.workers.run_together(&self.0.scans, request, work).await
     }
 
     /// Loads the model file again; see [`Store::reload`]. Says in the log what came of it. Blocks.

@@ -27,5 +27,5 @@ pub use listen::{Listen, accept, serve};
 pub use observe::Observer;
 pub use problem::Problem;
 pub use router::router;
-pub use served::{Served, Stamp, Store};
-pub use workers::Workers;
+pub use served::{Served, Stamp, Store, Vectors};
+pub use workers::{Queue, TOGETHER, Workers};

@@ -12,6 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 use fastvae::Model;
 use fastvae::recommend::{Search, SearchOptions};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::catalogue::Catalogue;
 
@@ -30,6 +32,17 @@ pub struct Served {
     pub loaded_at: u64,
     /// How many models this service had loaded, this one included.
     pub generation: u64,
+}
+
+/// What lists are found with, where every item is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Vectors {
+    /// The vectors of the model file.
+    #[default]
+    F32,
+    /// A copy a quarter as large, to find candidates that are scored again with the vectors of the file.
+    Int8,
 }
 
 /// What tells one version of a file from another.
@@ -61,6 +74,7 @@ pub struct Store {
     current: ArcSwap<Served>,
     path: PathBuf,
     search: SearchOptions,
+    vectors: Vectors,
     generation: AtomicU64,
     /// The file as it was when it was last loaded, or last refused; held while a model is loaded.
     stamp: Mutex<Option<Stamp>>,
@@ -71,13 +85,14 @@ impl Store {
     ///
     /// # Errors
     /// What loading it meets.
-    pub fn open(path: &Path, search: SearchOptions) -> fastvae::Result<Self> {
+    pub fn open(path: &Path, search: SearchOptions, vectors: Vectors) -> fastvae::Result<Self> {
         let stamp = Stamp::of(path).ok();
-        let served = load(path, &search, 1)?;
+        let served = load(path, &search, vectors, 1)?;
         Ok(Self {
             current: ArcSwap::from_pointee(served),
             path: path.to_path_buf(),
             search,
+            vectors,
             generation: AtomicU64::new(1),
             stamp: Mutex::new(stamp),
         })
@@ -93,6 +108,11 @@ impl Store {
         &self.path
     }
 
+    /// What lists are found with.
+    pub fn vectors(&self) -> Vectors {
+        self.vectors
+    }
+
     /// Loads the file again and serves what it holds from now on. Where that fails the old model stays.
     ///
     /// # Errors
@@ -102,7 +122,7 @@ impl Store {
         let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         *stamp = Stamp::of(&self.path).ok();
         let generation = self.generation.load(Ordering::Relaxed) + 1;
-        let served = Arc::new(load(&self.path, &self.search, generation)?);
+        let served = Arc::new(load(&self.path, &self.search, self.vectors, generation)?);
         self.generation.store(generation, Ordering::Relaxed);
         self.current.store(Arc::clone(&served));
         Ok(served)
@@ -115,7 +135,7 @@ impl Store {
     }
 }
 
-fn load(path: &Path, options: &SearchOptions, generation: u64) -> fastvae::Result<Served> {
+fn load(path: &Path, options: &SearchOptions, vectors: Vectors, generation: u64) -> fastvae::Result<Served> {
     let model = Model::load(path)?;
     let users = model.users().map(|users| users.as_ref());
     let search = match options.codewords {
@@ -125,6 +145,11 @@ fn load(path: &Path, options: &SearchOptions, generation: u64) -> fastvae::Resul
             _ if model.index().is_some() => Some(Search::calibrate(&model, users, options)?),
             _ => None,
         },
+    };
+    // After the search was calibrated, which reads every vector in full: the pages go with the copy.
+    let model = match vectors {
+        Vectors::F32 => model,
+        Vectors::Int8 => model.with_small_items(),
     };
     Ok(Served {
         catalogue: Catalogue::of(&model),

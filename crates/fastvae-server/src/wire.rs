@@ -12,6 +12,7 @@ use utoipa::openapi::{ObjectBuilder, RefOr};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use crate::limits::Limits;
+use crate::served::Vectors;
 
 /// An outside identifier: a string, or an integer that stands for its decimal digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +82,33 @@ impl PartialSchema for Id {
 
 impl ToSchema for Id {}
 
+/// Reads a number of things. JSON has one kind of number: 3.0 is 3, as far as floats count in ones.
+fn whole<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<N, D::Error> {
+    struct Whole;
+    impl Visitor<'_> for Whole {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a whole number from 0 on")
+        }
+
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<u64, E> {
+            Ok(number)
+        }
+
+        fn visit_f64<E: de::Error>(self, number: f64) -> Result<u64, E> {
+            let counts = number.fract() == 0.0 && (0.0..(1u64 << 53) as f64).contains(&number);
+            if counts {
+                Ok(number as u64)
+            } else {
+                Err(E::invalid_value(de::Unexpected::Float(number), &self))
+            }
+        }
+    }
+    let number = from.deserialize_any(Whole)?;
+    N::try_from(number).map_err(|_| de::Error::invalid_value(de::Unexpected::Unsigned(number), &Whole))
+}
+
 /// Reads a type from an object alone. Serde would take an array as well, with fields by their places.
 macro_rules! from_object {
     ($($name:ident),*) => {$(
@@ -117,6 +145,7 @@ pub struct RecommendRequest {
     /// A user of the training data, where the model was trained with `--store-users`; `history` is added to theirs.
     pub user: Option<Id>,
     /// How many items to recommend.
+    #[serde(deserialize_with = "whole")]
     #[schema(minimum = 0, maximum = 1000, default = 10)]
     pub n: usize,
     /// Items that must not be recommended.
@@ -140,6 +169,7 @@ pub struct RecommendRequest {
     #[schema(minimum = 0, maximum = 10)]
     pub temperature: f32,
     /// Seed of that draw: the same seed gives the same list.
+    #[serde(deserialize_with = "whole")]
     #[schema(minimum = 0, maximum = 9007199254740991_i64)]
     pub seed: u64,
     /// Whether the list may come from the index, faster and nearly the same, instead of from every item.
@@ -331,6 +361,8 @@ pub struct ModelResponse {
     pub hidden: usize,
     /// Length of the item vectors.
     pub latent: usize,
+    /// What lists are found with: `f32`, or `int8` to find candidates that are scored again in full precision.
+    pub vectors: Vectors,
     /// Learned values.
     pub n_parameters: usize,
     /// Version of the model file's layout that this service reads up to.

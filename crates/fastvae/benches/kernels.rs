@@ -16,7 +16,7 @@ use fastvae::config::{ProposalKind, Quantizer};
 use fastvae::data::{Cache, GenerateOptions, Generator, Interactions, ReadOptions, Split, TableWriter, read};
 use fastvae::eval::{Measure, Metric, evaluate};
 use fastvae::index::{IndexSettings, InvertedMultiIndex};
-use fastvae::math::{Matrix, Purpose, Stream, simd};
+use fastvae::math::{ByteMatrix, Matrix, Purpose, Stream, simd};
 use fastvae::model::Parameters;
 use fastvae::proposal::{Draws, ItemTable, Scratch, build};
 
@@ -63,6 +63,26 @@ fn row_dots(bencher: Bencher, n_items: usize) {
     bencher
         .counter(ItemsCount::new(n_items))
         .bench_local(|| simd::row_dots(table.view(), query.row(0), black_box(&mut out)));
+}
+
+/// As [`row_dots`], sixteen rows at a time.
+#[divan::bench(args = [32, 256])]
+fn block_dots(bencher: Bencher, dim: usize) {
+    let (table, query) = (random(10_000, dim), random(1, dim));
+    let mut out = vec![0.0; 10_000];
+    bencher
+        .counter(ItemsCount::new(10_000u32))
+        .bench_local(|| simd::block_dots(table.view(), &query.row(0)[..dim], black_box(&mut out)));
+}
+
+/// As [`block_dots`], over vectors of bytes.
+#[divan::bench(args = [32, 256])]
+fn byte_dots(bencher: Bencher, dim: usize) {
+    let (table, query) = (ByteMatrix::nearest(random(10_000, dim).view()), random(1, dim));
+    let mut out = vec![0.0; 10_000];
+    bencher
+        .counter(ItemsCount::new(10_000u32))
+        .bench_local(|| table.dots(0, &query.row(0)[..dim], black_box(&mut out)));
 }
 
 #[divan::bench(args = [1_000, 40_000])]

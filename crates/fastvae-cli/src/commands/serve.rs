@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use fastvae::recommend::SearchOptions;
-use fastvae_server::{ApiKey, App, Limits, Listen, Options};
+use fastvae_server::{ApiKey, App, Limits, Listen, Options, Vectors};
 
 use crate::failure::{self, usage};
 use crate::output::print_line;
@@ -59,6 +59,10 @@ pub struct Serve {
     #[arg(long, value_name = "K")]
     search_codewords: Option<usize>,
 
+    /// What exact lists are found with: int8 reads a copy a quarter as large, and scores its candidates again in full
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = VectorKind::F32)]
+    vectors: VectorKind,
+
     /// Items of a list, at most
     #[arg(long, value_name = "N", default_value_t = Limits::default().n)]
     max_n: usize,
@@ -75,6 +79,10 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body_bytes)]
     max_body: usize,
 
+    /// Connections open at one time, at most, if the system allows as many files; more are closed at once
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
+    max_connections: usize,
+
     /// Requests that compute or wait, at most; more are answered with 429
     #[arg(long, value_name = "N", default_value_t = Limits::default().in_flight)]
     max_in_flight: usize,
@@ -82,6 +90,22 @@ pub struct Serve {
     /// Seconds to receive a request, and again to compute its answer
     #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().time.as_secs_f64())]
     timeout: f64,
+}
+
+/// Kinds of item vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum VectorKind {
+    F32,
+    Int8,
+}
+
+impl From<VectorKind> for Vectors {
+    fn from(kind: VectorKind) -> Self {
+        match kind {
+            VectorKind::F32 => Self::F32,
+            VectorKind::Int8 => Self::Int8,
+        }
+    }
 }
 
 impl Serve {
@@ -96,12 +120,16 @@ impl Serve {
         if self.max_in_flight == 0 {
             return Err(usage("--max-in-flight is 0; give at least 1"));
         }
+        if self.max_connections == 0 {
+            return Err(usage("--max-connections is 0; give at least 1"));
+        }
         let limits = Limits {
             n: self.max_n,
             history: self.max_history,
             batch: self.max_batch,
             body_bytes: self.max_body,
             in_flight: self.max_in_flight,
+            connections: self.max_connections,
             time,
             ..Limits::default()
         };
@@ -114,7 +142,8 @@ impl Serve {
             codewords: self.search_codewords,
             ..SearchOptions::default()
         };
-        let options = Options { limits, api_key, threads: self.threads, search };
+        let options =
+            Options { limits, api_key, threads: self.threads, search, vectors: self.vectors.into() };
         serve(&self.model, options, SocketAddr::new(self.host, self.port), self.watch)
     }
 

@@ -10,6 +10,7 @@ mod messages;
 mod real_data;
 mod resume;
 mod serve;
+mod serving;
 
 use std::path::PathBuf;
 

@@ -33,6 +33,7 @@ pub(crate) async fn model(State(app): State<App>) -> Json<ModelResponse> {
         titles: model.titles().is_some(),
         hidden: parameters.hidden(),
         latent: parameters.latent(),
+        vectors: app.store().vectors(),
         n_parameters: parameters.n_parameters(),
         format: FORMAT,
         library_version: description.trained_by.clone(),

@@ -1,30 +1,45 @@
 //! The page at `/` and what it loads, all of it in the binary; and `/docs`.
 //!
-//! Four files, written by hand: nothing builds them, and nothing outside is loaded.
+//! Files written by hand: nothing builds them, and nothing outside is loaded.
 
+use axum::extract::Path;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use crate::problem::Problem;
+
 struct Asset {
+    name: &'static str,
     kind: &'static str,
     text: &'static str,
-    tag: &'static str,
 }
 
-/// The version of the service stands for its files.
-const TAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "\"");
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const INDEX: Asset =
-    Asset { kind: "text/html; charset=utf-8", text: include_str!("../../page/index.html"), tag: TAG };
-const DOCS: Asset =
-    Asset { kind: "text/html; charset=utf-8", text: include_str!("../../page/docs.html"), tag: TAG };
-const STYLE: Asset =
-    Asset { kind: "text/css; charset=utf-8", text: include_str!("../../page/style.css"), tag: TAG };
-const SCRIPT: Asset =
-    Asset { kind: "text/javascript; charset=utf-8", text: include_str!("../../page/app.js"), tag: TAG };
-const DOCS_SCRIPT: Asset =
-    Asset { kind: "text/javascript; charset=utf-8", text: include_str!("../../page/docs.js"), tag: TAG };
-const ICON: Asset = Asset { kind: "image/svg+xml", text: include_str!("../../page/icon.svg"), tag: TAG };
+/// A file of `page/`.
+macro_rules! asset {
+    ($kind:expr, $name:literal) => {
+        Asset { name: $name, kind: $kind, text: include_str!(concat!("../../page/", $name)) }
+    };
+}
+
+const INDEX: Asset = asset!(HTML, "index.html");
+const DOCS: Asset = asset!(HTML, "docs.html");
+const ICON: Asset = asset!("image/svg+xml", "icon.svg");
+const ASSETS: [Asset; 11] = [
+    ICON,
+    asset!("text/css; charset=utf-8", "style.css"),
+    asset!(SCRIPT, "app.js"),
+    asset!(SCRIPT, "docs.js"),
+    asset!(SCRIPT, "elements.js"),
+    asset!(SCRIPT, "knobs.js"),
+    asset!(SCRIPT, "list.js"),
+    asset!(SCRIPT, "model.js"),
+    asset!(SCRIPT, "search.js"),
+    asset!(SCRIPT, "service.js"),
+    asset!(SCRIPT, "state.js"),
+];
 
 pub(crate) async fn index(headers: HeaderMap) -> Response {
     INDEX.answer(&headers)
@@ -34,30 +49,52 @@ pub(crate) async fn docs(headers: HeaderMap) -> Response {
     DOCS.answer(&headers)
 }
 
-pub(crate) async fn style(headers: HeaderMap) -> Response {
-    STYLE.answer(&headers)
-}
-
-pub(crate) async fn script(headers: HeaderMap) -> Response {
-    SCRIPT.answer(&headers)
-}
-
-pub(crate) async fn docs_script(headers: HeaderMap) -> Response {
-    DOCS_SCRIPT.answer(&headers)
-}
-
 pub(crate) async fn icon(headers: HeaderMap) -> Response {
     ICON.answer(&headers)
 }
 
+/// A file that the pages load.
+pub(crate) async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    match ASSETS.iter().find(|asset| asset.name == name) {
+        Some(asset) => asset.answer(&headers),
+        None => Problem::not_found("there is no such file; the page is at /").into_response(),
+    }
+}
+
 impl Asset {
     fn answer(&self, headers: &HeaderMap) -> Response {
-        let about = [(header::ETAG, self.tag), (header::CACHE_CONTROL, "no-cache")];
-        // Versions under development share a number, so only releases answer from the browser's cache.
-        let known = headers.get(header::IF_NONE_MATCH).is_some_and(|tag| tag == self.tag);
-        if known && !cfg!(debug_assertions) {
+        let tag = self.tag();
+        let known =
+            headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+        let about = [(header::ETAG, tag.as_str()), (header::CACHE_CONTROL, "no-cache")];
+        if known {
             return (StatusCode::NOT_MODIFIED, about).into_response();
         }
         (about, [(header::CONTENT_TYPE, self.kind)], self.text).into_response()
+    }
+
+    /// What changes with the text: Fowler, Noll and Vo's hash of it.
+    fn tag(&self) -> String {
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        format!("\"{:016x}\"", self.text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_that_a_page_or_script_names_is_served() {
+        let pages = [INDEX.text, DOCS.text];
+        for text in pages.into_iter().chain(ASSETS.iter().map(|asset| asset.text)) {
+            let named = text.split('"').filter_map(|part| {
+                let module = part.strip_prefix("./").filter(|name| name.ends_with(".js"));
+                part.strip_prefix("/assets/").or(module)
+            });
+            for name in named {
+                assert!(ASSETS.iter().any(|asset| asset.name == name), "{name}");
+            }
+        }
     }
 }

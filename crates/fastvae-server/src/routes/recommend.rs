@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use fastvae::data::ItemId;
 use fastvae::model::History;
-use fastvae::recommend::{Knobs, Request, Scored};
+use fastvae::recommend::{Asked, Knobs, Method, Reason, Request, Scored};
 
 use crate::app::App;
 use crate::extract::Body;
@@ -14,6 +14,7 @@ use crate::served::Served;
 use crate::wire::{
     BatchRequest, BatchResponse, Because, Found, Id, RecommendRequest, RecommendResponse, Recommendation,
 };
+use crate::workers::TOGETHER;
 
 /// Reasons given for a recommendation, at most.
 const REASONS: usize = 3;
@@ -36,7 +37,10 @@ pub(crate) async fn recommend(
     Body(request): Body<RecommendRequest>,
 ) -> Result<Json<RecommendResponse>, Problem> {
     request.check(app.limits())?;
-    app.compute(move |served| answer(served, &request)).await.map(Json)
+    match request.scans() {
+        true => app.compute_together(request, answers).await.map(Json),
+        false => app.compute(move |served| answer(served, &request)).await.map(Json),
+    }
 }
 
 /// Several lists at once
@@ -62,9 +66,8 @@ pub(crate) async fn batch(
     }
     let results = app.compute(move |served| {
         use rayon::prelude::*;
-        let answers: Result<Vec<_>, _> =
-            batch.requests.par_iter().map(|request| answer(served, request)).collect();
-        answers
+        let parts = batch.requests.par_chunks(TOGETHER).flat_map_iter(|part| answers(served, part));
+        parts.collect::<Result<Vec<_>, _>>()
     });
     Ok(Json(BatchResponse { results: results.await? }))
 }
@@ -85,6 +88,11 @@ impl RecommendRequest {
         within("the number of items in exclude", self.exclude.len(), limits.filter)?;
         within("the number of items in only", self.only.as_ref().map_or(0, Vec::len), limits.filter)?;
         Ok(self.knobs().validate()?)
+    }
+
+    /// Whether every item is read for it, and little else is done.
+    fn scans(&self) -> bool {
+        !self.approximate && !self.explain && self.only.is_none()
     }
 
     fn knobs(&self) -> Knobs {
@@ -116,55 +124,87 @@ pub(crate) fn stored_history<'a>(served: &'a Served, id: &str) -> Result<&'a [It
 
 /// The answer to one request.
 pub(crate) fn answer(served: &Served, request: &RecommendRequest) -> Result<RecommendResponse, Problem> {
-    let model = &served.model;
-    let mut unknown = Vec::new();
-    let mut known = |ids: &[Id]| {
-        let known = model.known_items(ids);
-        unknown.extend(known.unknown);
-        known.items
+    answers(served, std::slice::from_ref(request)).pop().expect("one answer to one request")
+}
+
+/// The answer to each request; those that read every item share one pass over them.
+fn answers(served: &Served, requests: &[RecommendRequest]) -> Vec<Result<RecommendResponse, Problem>> {
+    let known: Vec<Result<Known<'_>, Problem>> =
+        requests.iter().map(|request| Known::of(served, request)).collect();
+    let asked: Vec<Asked<'_>> = known.iter().flatten().map(|known| known.asked(served)).collect();
+    let mut lists = served.model.recommend_together(&asked).into_iter();
+    let answer = |known: Result<Known<'_>, Problem>| {
+        let known = known?;
+        let (list, method) = lists.next().expect("a list for each that was asked for")?;
+        known.answer(served, &list, method)
     };
-    let mut history = known(&request.history);
-    let exclude = known(&request.exclude);
-    let only = request.only.as_deref().map(&mut known);
-    if let Some(user) = &request.user {
-        history.extend(stored_history(served, user.as_ref())?);
-        history.sort_unstable();
-        history.dedup();
-    }
-    let history = History { items: &history, weights: None };
-    let search = served.search.as_ref().filter(|_| request.approximate);
-    let asked = Request {
-        history,
-        user: None,
-        n: request.n,
-        exclude: &exclude,
-        only: only.as_deref(),
-        keep_seen: !request.exclude_seen,
-    };
-    let (list, method) = model.recommend_with(&asked, &request.knobs(), search)?;
-    let reasons = match request.explain {
-        true => {
-            let items: Vec<ItemId> = list.iter().map(|scored| scored.item).collect();
-            Some(model.explain(history, &items, REASONS)?)
+    known.into_iter().map(answer).collect()
+}
+
+/// A request in terms of the model's items.
+struct Known<'a> {
+    request: &'a RecommendRequest,
+    history: Vec<ItemId>,
+    exclude: Vec<ItemId>,
+    only: Option<Vec<ItemId>>,
+    unknown: Vec<String>,
+}
+
+impl<'a> Known<'a> {
+    fn of(served: &Served, request: &'a RecommendRequest) -> Result<Self, Problem> {
+        let mut unknown = Vec::new();
+        let mut known = |ids: &[Id]| {
+            let known = served.model.known_items(ids);
+            unknown.extend(known.unknown);
+            known.items
+        };
+        let mut history = known(&request.history);
+        let exclude = known(&request.exclude);
+        let only = request.only.as_deref().map(&mut known);
+        if let Some(user) = &request.user {
+            history.extend(stored_history(served, user.as_ref())?);
+            history.sort_unstable();
+            history.dedup();
         }
-        false => None,
-    };
-    let mut recommendations: Vec<Recommendation> =
-        list.iter().map(|&scored| recommendation(served, scored)).collect();
-    for (recommendation, reasons) in recommendations.iter_mut().zip(reasons.into_iter().flatten()) {
-        let because = reasons.iter().map(|reason| Because {
-            item: model.item_ids().name(reason.item).into_owned(),
-            title: model.title(reason.item).map(str::to_string),
-            share: reason.share,
-        });
-        recommendation.because = Some(because.collect());
+        Ok(Self { request, history, exclude, only, unknown })
     }
-    Ok(RecommendResponse {
-        recommendations,
-        unknown,
-        method: Found::from(method),
-        model: served.name.clone(),
-    })
+
+    fn asked<'b>(&'b self, served: &'b Served) -> Asked<'b> {
+        Asked {
+            request: Request {
+                history: self.as_history(),
+                user: None,
+                n: self.request.n,
+                exclude: &self.exclude,
+                only: self.only.as_deref(),
+                keep_seen: !self.request.exclude_seen,
+            },
+            knobs: self.request.knobs(),
+            search: served.search.as_ref().filter(|_| self.request.approximate),
+        }
+    }
+
+    fn as_history(&self) -> History<'_> {
+        History { items: &self.history, weights: None }
+    }
+
+    fn answer(self, served: &Served, list: &[Scored], method: Method) -> Result<RecommendResponse, Problem> {
+        let mut recommendations: Vec<Recommendation> =
+            list.iter().map(|&scored| recommendation(served, scored)).collect();
+        if self.request.explain {
+            let items: Vec<ItemId> = list.iter().map(|scored| scored.item).collect();
+            let reasons = served.model.explain(self.as_history(), &items, REASONS)?;
+            for (recommendation, reasons) in recommendations.iter_mut().zip(&reasons) {
+                recommendation.because = Some(reasons.iter().map(|reason| because(served, reason)).collect());
+            }
+        }
+        Ok(RecommendResponse {
+            recommendations,
+            unknown: self.unknown,
+            method: Found::from(method),
+            model: served.name.clone(),
+        })
+    }
 }
 
 fn recommendation(served: &Served, Scored { item, score }: Scored) -> Recommendation {
@@ -174,5 +214,14 @@ fn recommendation(served: &Served, Scored { item, score }: Scored) -> Recommenda
         title: model.title(item).map(str::to_string),
         score,
         because: None,
+    }
+}
+
+fn because(served: &Served, reason: &Reason) -> Because {
+    let model = &served.model;
+    Because {
+        item: model.item_ids().name(reason.item).into_owned(),
+        title: model.title(reason.item).map(str::to_string),
+        share: reason.share,
     }
 }

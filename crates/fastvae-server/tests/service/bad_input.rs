@@ -29,6 +29,8 @@ async fn bodies_that_are_not_what_a_route_takes_are_refused_with_a_message() {
         "{\"history\": [99999999999999999999999999]}",
         "{\"n\": -1}",
         "{\"n\": 1.5}",
+        "{\"n\": -1.0}",
+        "{\"n\": 1e30}",
         "{\"n\": \"ten\"}",
         "{\"n\": 1001}",
         "{\"n\": 18446744073709551615}",

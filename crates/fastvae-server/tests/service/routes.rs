@@ -4,8 +4,9 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use fastvae::model::History;
 use fastvae::recommend;
-use fastvae_server::{ApiKey, Options};
+use fastvae_server::{ApiKey, Options, Vectors};
 use serde_json::{Value, json};
+use tower::ServiceExt;
 
 use crate::{Service, items, model};
 
@@ -211,7 +212,10 @@ async fn health_and_metrics_are_there() {
 #[tokio::test]
 async fn the_page_comes_from_the_binary_and_loads_nothing_from_outside() {
     let service = Service::new();
-    for path in ["/", "/docs", "/assets/style.css", "/assets/app.js", "/assets/docs.js", "/assets/icon.svg"] {
+    let names =
+        ["style.css", "app.js", "list.js", "search.js", "model.js", "state.js", "docs.js", "icon.svg"];
+    let assets: Vec<String> = names.iter().map(|name| format!("/assets/{name}")).collect();
+    for path in ["/", "/docs"].into_iter().chain(assets.iter().map(String::as_str)) {
         let response = service.send(Request::get(path).body(Body::empty()).unwrap()).await;
         assert_eq!(response.status(), StatusCode::OK, "{path}");
         let policy = response.headers()["content-security-policy"].to_str().unwrap().to_string();
@@ -297,4 +301,53 @@ async fn a_reload_serves_the_new_file_and_a_failed_one_the_old() {
     let (_, metrics) = service.get("/metrics").await;
     let metrics: Value = metrics;
     assert!(metrics.as_str().unwrap().contains(r#"fastvae_reloads_total{result="failed"} 1"#));
+}
+
+#[tokio::test]
+async fn whole_numbers_may_be_written_as_floats() {
+    let service = Service::new();
+    let plain = service.recommend(json!({ "history": [17], "n": 7, "temperature": 1, "seed": 3 })).await;
+    let floats = r#"{"history": [17.0], "n": 7.0, "temperature": 1.0, "seed": 3.0}"#;
+    assert_eq!(service.post("/v1/recommend", floats).await, (StatusCode::OK, plain));
+}
+
+#[tokio::test]
+async fn lists_over_small_vectors_are_those_over_full_ones() {
+    let full = Service::new();
+    let options = Options { threads: 2, vectors: Vectors::Int8, ..Options::default() };
+    let small = Service::with(options, true);
+    for history in [json!([17]), json!([3, 90, 250]), json!([])] {
+        let request = json!({ "history": history, "n": 20 });
+        let (expected, found) = (full.recommend(request.clone()).await, small.recommend(request).await);
+        assert_eq!(found["recommendations"], expected["recommendations"]);
+    }
+    assert_eq!(small.get("/v1/model").await.1["vectors"], "int8");
+    assert_eq!(full.get("/v1/model").await.1["vectors"], "f32");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_wait_together_get_the_answers_they_would_get_alone() {
+    let service = Service::with(Options { threads: 1, ..Options::default() }, true);
+    let request = |at: usize| match at % 5 {
+        0 => json!({ "user": "nobody" }),
+        1 => json!({ "user": "3", "n": 4 }),
+        2 => json!({ "history": [at, "no such item"], "n": 5, "popularity_penalty": 0.5 }),
+        _ => json!({ "history": [at, 2 * at], "exclude": [5, 6, at], "n": at }),
+    };
+    let asked: Vec<_> = (0..64).map(|at| service.post("/v1/recommend", request(at).to_string())).collect();
+    let mut together = tokio::task::JoinSet::new();
+    for at in 0..64 {
+        let router = fastvae_server::router(service.app.clone());
+        let body_text = request(at).to_string();
+        together.spawn(async move {
+            let request = Request::post("/v1/recommend").header("content-type", "application/json");
+            let response = router.oneshot(request.body(Body::from(body_text)).unwrap()).await.unwrap();
+            (at, crate::body(response).await)
+        });
+    }
+    let mut answers = together.join_all().await;
+    answers.sort_by_key(|(at, _)| *at);
+    for (alone, (at, answer)) in asked.into_iter().zip(answers) {
+        assert_eq!(answer, alone.await, "request {at}");
+    }
 }

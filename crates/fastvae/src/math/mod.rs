@@ -1,9 +1,11 @@
 //! The numerical ground: matrices, random numbers by address, vector kernels, dense products.
 
+pub mod bytes;
 pub mod dense;
 pub mod matrix;
 pub mod random;
 pub mod simd;
 
+pub use bytes::ByteMatrix;
 pub use matrix::{Matrix, MatrixView};
 pub use random::{Purpose, Stream};

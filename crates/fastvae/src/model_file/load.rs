@@ -77,6 +77,7 @@ impl Model {
             description,
             inverse_norms: OnceLock::new(),
             log_counts: OnceLock::new(),
+            small_items: None,
         })
     }
 }

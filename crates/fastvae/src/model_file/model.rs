@@ -7,6 +7,7 @@ use crate::config::Activation;
 use crate::data::{IdMap, Interactions, ItemId, Titles};
 use crate::error::{Error, Result};
 use crate::index::InvertedMultiIndex;
+use crate::math::ByteMatrix;
 use crate::model::{Parameters, ParametersView};
 use crate::model_file::description::Description;
 use crate::model_file::tensors::Array;
@@ -25,6 +26,8 @@ pub struct Model {
     pub(super) inverse_norms: OnceLock<Vec<f32>>,
     /// ln(1 + count) of every item, from the first time it is asked for.
     pub(crate) log_counts: OnceLock<Vec<f32>>,
+    /// The item vectors as bytes, where they were asked for.
+    pub(crate) small_items: Option<ByteMatrix>,
 }
 
 /// Where the parameters are.
@@ -74,6 +77,7 @@ impl Model {
             description,
             inverse_norms: OnceLock::new(),
             log_counts: OnceLock::new(),
+            small_items: None,
         })
     }
 
@@ -198,6 +202,21 @@ impl Model {
             .chain(p.encoder_map.map(|map| map.data()))
             .chain(p.items.bias)
             .all(finite)
+    }
+
+    /// The same model with a copy of its item vectors in a quarter of the memory, over which
+    /// [`Model::recommend_together`] finds candidates. The vectors themselves stay in the file, where there is one.
+    pub fn with_small_items(mut self) -> Self {
+        self.small_items = Some(ByteMatrix::nearest(self.parameters().items.vectors));
+        if let Storage::File { items, .. } = &self.parameters {
+            items.forget();
+        }
+        self
+    }
+
+    /// Bytes of the small copy of the item vectors, where there is one.
+    pub fn small_items_bytes(&self) -> Option<usize> {
+        self.small_items.as_ref().map(ByteMatrix::bytes)
     }
 
     /// 1 / |q_i| of every item vector; 0 for a vector of zeros. Computed once.

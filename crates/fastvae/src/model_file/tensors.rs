@@ -283,6 +283,19 @@ impl<T: Element> Array<T> {
     pub fn is_mapped(&self) -> bool {
         matches!(self.values, Storage::Mapped { .. })
     }
+
+    /// Gives back the memory of the values where these lie in the mapped file; what is read again comes from there.
+    pub fn forget(&self) {
+        #[cfg(unix)]
+        if let Storage::Mapped { map, range } = &self.values {
+            // SAFETY: pages of a shared, read-only map of a file are dropped and read anew; no contents change.
+            let dropped = unsafe {
+                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len())
+            };
+            // A refusal changes nothing but memory.
+            let _ = dropped;
+        }
+    }
 }
 
 impl Array<f32> {

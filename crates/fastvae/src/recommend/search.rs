@@ -12,7 +12,7 @@ use crate::math::{Purpose, Stream, simd};
 use crate::model::{History, encode};
 use crate::model_file::{Calibration, Model};
 use crate::recommend::multi_sequence::{FirstCells, MultiSequence};
-use crate::recommend::single::{best, logits};
+use crate::recommend::scan::{best, logits};
 
 /// What a search should reach, and on which cells.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,7 +6,7 @@ use crate::eval::Scored;
 use crate::math::simd;
 use crate::model_file::Model;
 use crate::recommend::filter::ascending;
-use crate::recommend::single::best;
+use crate::recommend::scan::best;
 
 impl Model {
     /// The `n` items whose vectors point most nearly the way of `item`'s, nearest first, by cosine; without the

@@ -1,20 +1,13 @@
 //! Recommending from one history, as a server does: the catalogue is split over the threads, not the users.
 
-use rayon::prelude::*;
-
 use crate::data::{ItemId, UserId};
 use crate::error::{Error, Result};
-use crate::eval::{BlockScores, Scored, Scorer, TopK, Viewer};
+use crate::eval::{BlockScores, Scored, Scorer, Viewer};
 use crate::math::simd;
 use crate::model::History;
 use crate::model_file::Model;
-use crate::proposal::ItemTable;
 use crate::recommend::filter::{ascending, union};
-
-/// Items that one thread scores at a time; fixed, so that the list does not depend on the threads.
-const PART: usize = 1 << 15;
-/// Items scored before their scores are looked at: few enough for these to stay in the first-level cache.
-const CHUNK: usize = 1 << 10;
+use crate::recommend::scan::{best, best_of, logits};
 
 /// What is asked of [`Model::recommend`].
 #[derive(Debug, Clone, Copy)]
@@ -110,63 +103,4 @@ pub(super) fn clean_history(n_items: usize, history: History<'_>) -> Result<(Vec
         first[place].get_or_insert(weight);
     }
     Ok((items, Some(first.into_iter().flatten().collect())))
-}
-
-/// The logits of the items from `first` on.
-pub(super) fn logits(items: ItemTable<'_>, query: &[f32], first: usize, scores: &mut [f32]) {
-    simd::block_dots(items.vectors.rows_from(first, scores.len()), query, scores);
-    if let Some(bias) = items.bias {
-        simd::axpy(1.0, &bias[first..first + scores.len()], scores);
-    }
-}
-
-/// The `n` best of a catalogue of `n_items` by `score(first, scores)`, without the ascending `excluded`.
-pub(crate) fn best(
-    n_items: usize,
-    n: usize,
-    excluded: &[ItemId],
-    score: impl Fn(usize, &mut [f32]) + Sync,
-) -> Vec<Scored> {
-    let n = n.min(n_items);
-    let best_of_part = |part: usize| {
-        let end = n_items.min((part + 1) * PART);
-        let mut top = TopK::default();
-        top.reset(n);
-        let mut scores = [0.0; CHUNK];
-        for first in (part * PART..end).step_by(CHUNK) {
-            let scores = &mut scores[..CHUNK.min(end - first)];
-            score(first, scores);
-            let from = excluded.partition_point(|&item| (item as usize) < first);
-            let after = first + scores.len();
-            for &item in excluded[from..].iter().take_while(|&&item| (item as usize) < after) {
-                scores[item as usize - first] = f32::NEG_INFINITY;
-            }
-            top.offer(first as ItemId, scores);
-        }
-        let mut best = Vec::new();
-        top.drain_into(&mut best);
-        best
-    };
-    let mut parts: Vec<Vec<Scored>> = (0..n_items.div_ceil(PART)).into_par_iter().map(best_of_part).collect();
-    if parts.len() == 1 {
-        return parts.swap_remove(0);
-    }
-    ordered(parts.concat(), n)
-}
-
-/// The `n` best of the ascending `allowed`, by `score`.
-pub(super) fn best_of(n: usize, allowed: &[ItemId], score: impl Fn(usize) -> f32 + Sync) -> Vec<Scored> {
-    let scored = |&item: &ItemId| {
-        // As in `TopK`: zeros are alike, and what is not a number is never ranked.
-        let scored = Scored { item, score: score(item as usize) + 0.0 };
-        Some(scored).filter(|scored| scored.score > f32::NEG_INFINITY)
-    };
-    ordered(allowed.par_iter().with_min_len(1 << 12).filter_map(scored).collect(), n)
-}
-
-/// The first `n` by score, ties by item.
-fn ordered(mut scored: Vec<Scored>, n: usize) -> Vec<Scored> {
-    scored.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(a.item.cmp(&b.item)));
-    scored.truncate(n);
-    scored
 }
