@@ -1,7 +1,7 @@
 //! `fastvae paper`: the paper's tables and figures, measured again.
 //!
-//! One file for each table or figure. What a part needs trained or timed goes through [`Session::remembered`], so
-//! that an interrupted run goes on where it stopped, and parts share what they have in common.
+//! One file for each table or figure. What a part needs trained or timed goes through [`Session`], so that an
+//! interrupted run goes on where it stopped, parts share what they have in common, and processes share the work.
 
 mod clusters;
 mod curve;
@@ -41,7 +41,8 @@ Examples:
 DATA holds gowalla.mat and ml10m.mat (variable `data`, users x items), or splits of them as NAME.train.tsv.zst and
 NAME.test.tsv.zst; amazon and netflix are taken where they are there. fig-time and table3 need no data.
 Each part writes a plot (.svg, .png), its numbers (.csv) and a page (.md) that says which findings hold. Started
-again with the same DIR, it goes on where it stopped.")]
+again with the same DIR, it goes on where it stopped. Several processes may work in one DIR: each takes up what no
+other works on. Models train on a GPU where there is one.")]
 pub struct Paper {
     /// Which table or figure
     #[arg(value_enum)]

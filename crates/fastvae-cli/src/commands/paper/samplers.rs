@@ -19,19 +19,17 @@ const MIDX: [&str; 2] = ["midx-uniform", "midx-popularity"];
 pub fn page(session: &Session) -> Result<Page> {
     let trial = GOWALLA.trial(&session.data, 0)?;
     let start = Config { negatives: GOWALLA.negatives, ..session.effort.config() };
-    let mut curves: Vec<Named> = Vec::new();
-    for proposal in [
+    let mut named: Vec<(String, Config)> = [
         ProposalKind::MidxUniform,
         ProposalKind::MidxPopularity,
         ProposalKind::Uniform,
         ProposalKind::Popularity,
         ProposalKind::Kernel,
-    ] {
-        let config = Config { proposal, ..start.clone() };
-        curves.push((proposal_name(proposal).to_string(), curve::curve(session, &trial, &config)?));
-    }
-    let full = Config { model: ModelKind::MultVae, ..start.clone() };
-    curves.push(("mult-vae".to_string(), curve::curve(session, &trial, &full)?));
+    ]
+    .map(|proposal| (proposal_name(proposal).to_string(), Config { proposal, ..start.clone() }))
+    .into();
+    named.push(("mult-vae".to_string(), Config { model: ModelKind::MultVae, ..start.clone() }));
+    let curves = curve::curves(session, &trial, named)?;
     Ok(Page {
         id: "fig-samplers",
         title: "Figure 3: effectiveness of the proposals",
