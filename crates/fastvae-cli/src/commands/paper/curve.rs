@@ -44,6 +44,11 @@ pub struct Point {
 }
 
 impl Curve {
+    /// The point after `epoch`.
+    pub fn at(&self, epoch: usize) -> Point {
+        *self.points.iter().find(|point| point.epoch == epoch).expect("curves are tested at the same epochs")
+    }
+
     /// The last point.
     pub fn last(&self) -> Point {
         *self.points.last().expect("the last epoch is always tested")
@@ -72,7 +77,8 @@ pub fn job<'a>(session: &Session, trial: &'a Trial, config: &Config) -> Job<'a, 
             format!("{}-k{}-t{}", proposal_name(config.proposal), config.codewords, config.negatives)
         }
     };
-    let epochs = session.effort.tested_epochs();
+    let mut epochs = session.effort.tested_epochs();
+    epochs.retain(|&epoch| epoch <= config.epochs);
     Job {
         name: format!("{}-{kind}", trial.name),
         task: json!({ "data": trial.fingerprint(), "config": config, "epochs": epochs }),

@@ -30,6 +30,9 @@ use crate::output::print;
 use page::Page;
 use session::{Effort, Session};
 
+/// Trials of the paper's comparison with baselines.
+const TRIALS: usize = 5;
+
 /// Measure the paper's tables and figures again
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -59,6 +62,10 @@ pub struct Paper {
     /// Few epochs and one trial: about ten minutes for everything on two cores
     #[arg(long)]
     quick: bool,
+
+    /// Trials of table2, each with a split of its own [default: the paper's 5, or 1 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    trials: Option<u16>,
 
     /// Worker threads [default: one per core]
     #[arg(long, value_name = "N")]
@@ -122,7 +129,8 @@ impl Paper {
         let output = self.output.unwrap_or_else(|| PathBuf::from(effort.directory()));
         let runs = output.join("runs");
         std::fs::create_dir_all(&runs).map_err(|source| io(&runs, source))?;
-        let session = Session { output, runs, data: self.data, effort };
+        let trials = self.trials.map_or(effort.choose(TRIALS, 1), usize::from);
+        let session = Session { output, runs, data: self.data, effort, trials };
         interrupt::watch()?;
         let parts = if self.part == Part::All { Part::EACH.to_vec() } else { vec![self.part] };
         let mut pages = Vec::new();

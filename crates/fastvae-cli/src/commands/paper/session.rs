@@ -70,6 +70,8 @@ pub struct Session {
     pub data: PathBuf,
     /// How much to do.
     pub effort: Effort,
+    /// Trials of the comparison with baselines.
+    pub trials: usize,
 }
 
 /// Something to measure.
@@ -209,6 +211,7 @@ mod tests {
             runs: directory.into(),
             data: PathBuf::new(),
             effort: Effort::Quick,
+            trials: 1,
         }
     }
 

@@ -28,7 +28,6 @@ const MODELS: [(&str, [(f64, f64); 4]); 9] = [
     ("mult-vae", [(0.3206, 0.5037), (0.1751, 0.2911), (0.1441, 0.2483), (0.3227, 0.3841)]),
     ("fastvae", [(0.3275, 0.5078), (0.1797, 0.2971), (0.1404, 0.2434), (0.3238, 0.3845)]),
 ];
-const TRIALS: usize = 5;
 /// Passes of the pairwise methods in a quick run.
 const QUICK_EPOCHS: usize = 8;
 
@@ -69,7 +68,7 @@ pub fn page(session: &Session) -> Result<Page> {
             published: published[place],
             trials: Vec::new(),
         }));
-        let n_trials = dataset.n_trials(&session.data, session.effort.choose(TRIALS, 1));
+        let n_trials = dataset.n_trials(&session.data, session.trials);
         let of_dataset = (0..n_trials).map(|number| dataset.trial(&session.data, number));
         trials.push((dataset, of_dataset.collect::<Result<_>>()?));
     }
