@@ -10,8 +10,8 @@ use super::page::{Finding, Page, Verdict};
 use super::session::Session;
 use crate::plot::Figure;
 
-/// Epochs of the kernel proposal, whose curve is the beginning of that of all epochs: it takes a hundred times as long
-/// as the others together.
+/// Epochs of the kernel proposal: its curve is the beginning of that of all epochs, which would take longer than the
+/// others together.
 const KERNEL_EPOCHS: usize = 20;
 const MIDX: [&str; 2] = ["midx-uniform", "midx-popularity"];
 
