@@ -94,7 +94,8 @@ impl PairwiseSettings {
     ///
     /// It tunes the pull to zero for each dataset, in units of other optimisers. The pulls here, and the fewer epochs
     /// of `aobpr`, were chosen by NDCG@50 on a fifth of Gowalla's training data, for `bpr` and `dns` of
-    /// MovieLens-10M's too. The one of `aobpr` is for Gowalla: MovieLens-10M wants 0.02 and 40 epochs.
+    /// MovieLens-10M's too. `pris` has that of `sa`, and `warp` the default. The one of `aobpr` is for Gowalla:
+    /// MovieLens-10M wants 0.02 and 40 epochs.
     pub fn paper(kind: Kind) -> Self {
         let common = Self { factors: 32, ..Self::of(kind) };
         match kind {
