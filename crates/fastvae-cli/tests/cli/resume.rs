@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use fastvae::model_file::Model;
 
@@ -64,7 +64,7 @@ fn somewhere_in_the_run(place: &Place) {
         assert!(start.elapsed() < Duration::from_secs(60), "no epoch ended");
         sleep(Duration::from_millis(2));
     }
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     sleep(Duration::from_millis(u64::from(now.subsec_micros() % 300)));
 }
 
@@ -122,4 +122,46 @@ fn a_run_does_not_resume_with_other_settings() {
     other.extend(["--resume", "--set", "negatives=7"]);
     let error = place.failure(&other, 2);
     assert!(error.contains("negatives") && error.contains("the interrupted run had"), "{error}");
+}
+
+#[test]
+fn a_comparison_that_was_interrupted_or_killed_keeps_what_is_done() {
+    let place = Place::with_data();
+    let call =
+        ["compare", "data.tsv.zst", "--models", "popularity,wrmf,mult-vae", "--folds", "2", "--at", "10"];
+    let runs = place.path("comparison").join("runs");
+    let done = || -> Vec<(String, SystemTime)> {
+        let entries = std::fs::read_dir(&runs).into_iter().flatten().flatten();
+        let results = entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "json"));
+        let mut results: Vec<_> = results
+            .map(|entry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                (name, entry.metadata().unwrap().modified().unwrap())
+            })
+            .collect();
+        results.sort();
+        results
+    };
+    for (how, code, n) in [("-INT", Some(130), 2), ("-KILL", None, 4)] {
+        let child = start(&place, &call);
+        let begun = Instant::now();
+        // The autoencoder of a fold takes longest and is under way when the others of the fold are done.
+        while done().len() < n {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no run ended");
+            sleep(Duration::from_millis(2));
+        }
+        signal(&child, how);
+        let output = child.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), code, "{how}: {error}");
+        if code.is_some() {
+            assert!(error.contains("goes on from the") && error.contains("runs that are done"), "{error}");
+        }
+    }
+    let before = done();
+    assert!((4..6).contains(&before.len()), "{before:?}");
+    assert!(place.output(&call).contains("mult-vae"));
+    let after = done();
+    assert_eq!(after.len(), 6);
+    assert!(before.iter().all(|run| after.contains(run)), "{before:?} {after:?}");
 }

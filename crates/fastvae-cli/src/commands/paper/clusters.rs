@@ -4,7 +4,7 @@ use anyhow::Result;
 use fastvae::Config;
 use fastvae::config::ProposalKind;
 
-use super::curve::{self, Named};
+use super::curve;
 use super::datasets::GOWALLA;
 use super::page::{Finding, Page, Verdict};
 use super::session::Session;
@@ -19,11 +19,11 @@ const CODEWORDS: [usize; 5] = [8, 16, 32, 64, 128];
 pub fn page(session: &Session) -> Result<Page> {
     let trial = GOWALLA.trial(&session.data, 0)?;
     let start = Config { negatives: GOWALLA.negatives, ..session.effort.config() };
-    let mut curves: Vec<Named> = Vec::new();
-    for codewords in CODEWORDS {
+    let named = CODEWORDS.map(|codewords| {
         let config = Config { proposal: ProposalKind::MidxUniform, codewords, ..start.clone() };
-        curves.push((format!("K = {codewords}"), curve::curve(session, &trial, &config)?));
-    }
+        (format!("K = {codewords}"), config)
+    });
+    let curves = curve::curves(session, &trial, named.into())?;
     let early = |at: usize| curves[at].1.points[1];
     let last: Vec<f64> = curves.iter().map(|(_, curve)| curve.last().ndcg).collect();
     let (low, high) = last.iter().fold((f64::MAX, 0f64), |(low, high), v| (low.min(*v), high.max(*v)));

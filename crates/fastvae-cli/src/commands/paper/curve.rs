@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::datasets::Trial;
 use super::page::Table;
-use super::session::Session;
+use super::session::{Job, Session};
 use crate::interrupt;
 use crate::plot::{Mark, Panel, Scale, Series};
 
@@ -28,6 +28,8 @@ pub struct Curve {
     pub seconds: f64,
     /// Processor seconds of it.
     pub cpu_seconds: f64,
+    /// What trained it, in words.
+    pub device: String,
 }
 
 /// Quality after an epoch.
@@ -42,6 +44,11 @@ pub struct Point {
 }
 
 impl Curve {
+    /// The point after `epoch`.
+    pub fn at(&self, epoch: usize) -> Point {
+        *self.points.iter().find(|point| point.epoch == epoch).expect("curves are tested at the same epochs")
+    }
+
     /// The last point.
     pub fn last(&self) -> Point {
         *self.points.last().expect("the last epoch is always tested")
@@ -51,11 +58,18 @@ impl Curve {
 /// A line of a figure: its name and its curve.
 pub type Named = (String, Curve);
 
-/// Trains on `trial` with `config` and tests, unless an earlier run did.
+/// Trains on `trial` with each of the settings and tests, unless an earlier run did.
 ///
 /// # Errors
 /// What training reports.
-pub fn curve(session: &Session, trial: &Trial, config: &Config) -> Result<Curve> {
+pub fn curves(session: &Session, trial: &Trial, named: Vec<(String, Config)>) -> Result<Vec<Named>> {
+    let jobs: Vec<_> = named.iter().map(|(_, config)| job(session, trial, config)).collect();
+    let curves = session.results(&jobs)?;
+    Ok(named.into_iter().map(|(name, _)| name).zip(curves).collect())
+}
+
+/// The job of training on `trial` with `config`.
+pub fn job<'a>(session: &Session, trial: &'a Trial, config: &Config) -> Job<'a, Curve> {
     let config = Config { seed: trial.seed, threads: 0, ..config.clone() };
     let kind = match config.model {
         ModelKind::MultVae => "mult-vae".to_string(),
@@ -63,9 +77,13 @@ pub fn curve(session: &Session, trial: &Trial, config: &Config) -> Result<Curve>
             format!("{}-k{}-t{}", proposal_name(config.proposal), config.codewords, config.negatives)
         }
     };
-    let epochs = session.effort.tested_epochs();
-    let task = json!({ "data": trial.fingerprint(), "config": config, "epochs": epochs });
-    session.remembered(&format!("{}-{kind}", trial.name), task, || trained(trial, &config, &epochs))
+    let mut epochs = session.effort.tested_epochs();
+    epochs.retain(|&epoch| epoch <= config.epochs);
+    Job {
+        name: format!("{}-{kind}", trial.name),
+        task: json!({ "data": trial.fingerprint(), "config": config, "epochs": epochs }),
+        work: Box::new(move || trained(trial, &config, &epochs)),
+    }
 }
 
 fn trained(trial: &Trial, config: &Config, epochs: &[usize]) -> Result<Curve> {
@@ -85,12 +103,25 @@ fn trained(trial: &Trial, config: &Config, epochs: &[usize]) -> Result<Curve> {
     if outcome == Outcome::Interrupted {
         return Err(Error::Interrupted.into());
     }
+    let device = match training.device().as_str() {
+        "cpu" => on_threads(threads),
+        gpu => gpu.to_string(),
+    };
     let records = training.records();
     Ok(Curve {
+        device,
         points,
         seconds: records.iter().map(|record| record.seconds).sum(),
         cpu_seconds: records.iter().map(|record| record.cpu_seconds).sum(),
     })
+}
+
+/// A CPU in words.
+pub fn on_threads(threads: usize) -> String {
+    match threads {
+        1 => "1 thread".to_string(),
+        n => format!("{n} threads"),
+    }
 }
 
 /// The name of a proposal in flags and files.
@@ -157,7 +188,7 @@ pub fn numbers(curves: &[Named]) -> Table {
 
 /// The last point of every curve, and what it cost.
 pub fn table(curves: &[Named]) -> Table {
-    let mut table = Table::new(&["", "NDCG@50", "Recall@50", "epochs", "training s", "CPU s"]);
+    let mut table = Table::new(&["", "NDCG@50", "Recall@50", "epochs", "training s", "CPU s", "on"]);
     for (name, curve) in curves {
         let Point { epoch, ndcg, recall } = curve.last();
         table.push([
@@ -167,6 +198,7 @@ pub fn table(curves: &[Named]) -> Table {
             epoch.to_string(),
             format!("{:.1}", curve.seconds),
             format!("{:.1}", curve.cpu_seconds),
+            curve.device.clone(),
         ]);
     }
     table

@@ -1,7 +1,7 @@
 //! `fastvae paper`: the paper's tables and figures, measured again.
 //!
-//! One file for each table or figure. What a part needs trained or timed goes through [`Session::remembered`], so
-//! that an interrupted run goes on where it stopped, and parts share what they have in common.
+//! One file for each table or figure. What a part needs trained or timed goes through [`Session`], so that an
+//! interrupted run goes on where it stopped, parts share what they have in common, and processes share the work.
 
 mod clusters;
 mod curve;
@@ -30,6 +30,9 @@ use crate::output::print;
 use page::Page;
 use session::{Effort, Session};
 
+/// Trials of the paper's comparison with baselines.
+const TRIALS: usize = 5;
+
 /// Measure the paper's tables and figures again
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -41,7 +44,8 @@ Examples:
 DATA holds gowalla.mat and ml10m.mat (variable `data`, users x items), or splits of them as NAME.train.tsv.zst and
 NAME.test.tsv.zst; amazon and netflix are taken where they are there. fig-time and table3 need no data.
 Each part writes a plot (.svg, .png), its numbers (.csv) and a page (.md) that says which findings hold. Started
-again with the same DIR, it goes on where it stopped.")]
+again with the same DIR, it goes on where it stopped. Several processes may work in one DIR: each takes up what no
+other works on. Models train on a GPU where there is one.")]
 pub struct Paper {
     /// Which table or figure
     #[arg(value_enum)]
@@ -58,6 +62,10 @@ pub struct Paper {
     /// Few epochs and one trial: about ten minutes for everything on two cores
     #[arg(long)]
     quick: bool,
+
+    /// Trials of table2, each with a split of its own [default: the paper's 5, or 1 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    trials: Option<u16>,
 
     /// Worker threads [default: one per core]
     #[arg(long, value_name = "N")]
@@ -121,7 +129,8 @@ impl Paper {
         let output = self.output.unwrap_or_else(|| PathBuf::from(effort.directory()));
         let runs = output.join("runs");
         std::fs::create_dir_all(&runs).map_err(|source| io(&runs, source))?;
-        let session = Session { output, runs, data: self.data, effort };
+        let trials = self.trials.map_or(effort.choose(TRIALS, 1), usize::from);
+        let session = Session { output, runs, data: self.data, effort, trials };
         interrupt::watch()?;
         let parts = if self.part == Part::All { Part::EACH.to_vec() } else { vec![self.part] };
         let mut pages = Vec::new();

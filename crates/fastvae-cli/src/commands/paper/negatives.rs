@@ -4,7 +4,7 @@ use anyhow::Result;
 use fastvae::Config;
 use fastvae::config::ProposalKind;
 
-use super::curve::{self, Named, proposal_name};
+use super::curve::{self, proposal_name};
 use super::datasets::GOWALLA;
 use super::page::{Finding, Page, Verdict};
 use super::session::Session;
@@ -20,14 +20,13 @@ const PROPOSALS: [ProposalKind; 2] = [ProposalKind::MidxUniform, ProposalKind::U
 pub fn page(session: &Session) -> Result<Page> {
     let trial = GOWALLA.trial(&session.data, 0)?;
     let start = session.effort.config();
-    let mut curves: Vec<Named> = Vec::new();
-    for proposal in PROPOSALS {
-        for negatives in NEGATIVES {
+    let named = PROPOSALS.into_iter().flat_map(|proposal| {
+        NEGATIVES.map(|negatives| {
             let config = Config { proposal, negatives, ..start.clone() };
-            let name = format!("{}, T = {negatives}", proposal_name(proposal));
-            curves.push((name, curve::curve(session, &trial, &config)?));
-        }
-    }
+            (format!("{}, T = {negatives}", proposal_name(proposal)), config)
+        })
+    });
+    let curves = curve::curves(session, &trial, named.collect())?;
     let last: Vec<f64> = curves.iter().map(|(_, curve)| curve.last().ndcg).collect();
     let (midx, uniform) = last.split_at(NEGATIVES.len());
     let line = |values: &[f64]| values.iter().map(|v| format!("{v:.4}")).collect::<Vec<_>>().join(", ");

@@ -10,6 +10,9 @@ use super::page::{Finding, Page, Verdict};
 use super::session::Session;
 use crate::plot::Figure;
 
+/// Epochs of the kernel proposal: its curve is the beginning of that of all epochs, which would take longer than the
+/// others together.
+const KERNEL_EPOCHS: usize = 20;
 const MIDX: [&str; 2] = ["midx-uniform", "midx-popularity"];
 
 /// The page.
@@ -19,26 +22,34 @@ const MIDX: [&str; 2] = ["midx-uniform", "midx-popularity"];
 pub fn page(session: &Session) -> Result<Page> {
     let trial = GOWALLA.trial(&session.data, 0)?;
     let start = Config { negatives: GOWALLA.negatives, ..session.effort.config() };
-    let mut curves: Vec<Named> = Vec::new();
-    for proposal in [
+    let mut named: Vec<(String, Config)> = [
         ProposalKind::MidxUniform,
         ProposalKind::MidxPopularity,
         ProposalKind::Uniform,
         ProposalKind::Popularity,
         ProposalKind::Kernel,
-    ] {
-        let config = Config { proposal, ..start.clone() };
-        curves.push((proposal_name(proposal).to_string(), curve::curve(session, &trial, &config)?));
-    }
-    let full = Config { model: ModelKind::MultVae, ..start.clone() };
-    curves.push(("mult-vae".to_string(), curve::curve(session, &trial, &full)?));
+    ]
+    .map(|proposal| {
+        let epochs = match proposal {
+            ProposalKind::Kernel => start.epochs.min(KERNEL_EPOCHS),
+            _ => start.epochs,
+        };
+        (proposal_name(proposal).to_string(), Config { proposal, epochs, ..start.clone() })
+    })
+    .into();
+    named.push(("mult-vae".to_string(), Config { model: ModelKind::MultVae, ..start.clone() }));
+    let curves = curve::curves(session, &trial, named)?;
     Ok(Page {
         id: "fig-samplers",
         title: "Figure 3: effectiveness of the proposals",
         method: format!(
-            "Gowalla, {} negatives, {} codewords, {} epochs at a learning rate of {}; mult-vae is the full softmax. \
-             Netflix is not measured.",
-            start.negatives, start.codewords, start.epochs, start.learning_rate
+            "Gowalla, {} negatives, {} codewords, {} epochs at a learning rate of {}; of the kernel proposal, which takes \
+             far longer, the first {}. mult-vae is the full softmax. Netflix is not measured.",
+            start.negatives,
+            start.codewords,
+            start.epochs,
+            start.learning_rate,
+            start.epochs.min(KERNEL_EPOCHS)
         ),
         table: curve::table(&curves),
         numbers: curve::numbers(&curves),
@@ -58,6 +69,7 @@ fn findings(curves: &[Named]) -> Vec<Finding> {
         pairs.map(|(a, b)| a.ndcg > b.ndcg).collect::<Vec<_>>()
     };
     let last = |name: &str| of(name).last().ndcg;
+    let at_kernels_end = |name: &str| of(name).at(of("kernel").last().epoch).ndcg;
     let statics: Vec<bool> = MIDX
         .iter()
         .flat_map(|midx| ["uniform", "popularity"].map(|other| ahead(midx, other)))
@@ -77,14 +89,15 @@ fn findings(curves: &[Named]) -> Vec<Finding> {
             verdict: Verdict::of(statics),
         },
         Finding {
-            claim: "The kernel proposal does badly.",
-            verdict: Verdict::of(MIDX.map(|midx| last("kernel") < last(midx))),
+            claim: "The kernel proposal does badly (more than 1 % behind MIDX counts).",
+            verdict: Verdict::of(MIDX.map(|midx| last("kernel") < 0.99 * at_kernels_end(midx))),
             evidence: format!(
-                "{:.4} in the end, against {:.4} (midx-uniform), {:.4} (midx-popularity) and {:.4} (uniform).",
+                "{:.4} after epoch {}, against {:.4} (midx-uniform), {:.4} (midx-popularity) and {:.4} (uniform).",
                 last("kernel"),
-                last("midx-uniform"),
-                last("midx-popularity"),
-                last("uniform")
+                of("kernel").last().epoch,
+                at_kernels_end("midx-uniform"),
+                at_kernels_end("midx-popularity"),
+                at_kernels_end("uniform")
             ),
         },
         Finding {

@@ -16,10 +16,10 @@ impl Negatives for Uniform {
         let positive = pair.score(simd, pair.item);
         let share = 1.0 / self.n as f32;
         let mut total = 0.0;
-        for _ in 0..self.n {
-            let Some(item) = pair.uniform(stream) else { continue };
-            let (loss, pull) = logistic(positive - pair.score(simd, item));
-            pulls.entries.push((item, share * pull));
+        pair.draw_uniform(self.n, stream, &mut pulls.entries);
+        for (item, strength) in &mut pulls.entries {
+            let (loss, pull) = logistic(positive - pair.score(simd, *item));
+            *strength = share * pull;
             total += share * loss;
         }
         total
@@ -35,13 +35,14 @@ impl Negatives for BestOf {
     #[inline(always)]
     fn pull<S: Simd>(&self, simd: S, pair: &Pair<'_>, stream: &mut Stream, pulls: &mut Pulls) -> f32 {
         let mut best = None;
-        for _ in 0..self.n {
-            let Some(item) = pair.uniform(stream) else { continue };
+        pair.draw_uniform(self.n, stream, &mut pulls.entries);
+        for &(item, _) in &pulls.entries {
             let score = pair.score(simd, item);
             if best.is_none_or(|(_, most)| score > most) {
                 best = Some((item, score));
             }
         }
+        pulls.entries.clear();
         let Some((item, score)) = best else { return 0.0 };
         let (loss, pull) = logistic(pair.score(simd, pair.item) - score);
         pulls.entries.push((item, pull));
@@ -58,11 +59,10 @@ pub(super) struct SelfAdversarial {
 impl Negatives for SelfAdversarial {
     #[inline(always)]
     fn pull<S: Simd>(&self, simd: S, pair: &Pair<'_>, stream: &mut Stream, pulls: &mut Pulls) -> f32 {
-        for _ in 0..self.n {
-            let Some(item) = pair.uniform(stream) else { continue };
-            let score = pair.score(simd, item);
-            pulls.entries.push((item, score));
-            pulls.scores.push(score / self.temperature);
+        pair.draw_uniform(self.n, stream, &mut pulls.entries);
+        for (item, score) in &mut pulls.entries {
+            *score = pair.score(simd, *item);
+            pulls.scores.push(*score / self.temperature);
         }
         softmax_weighted(pulls, pair.score(simd, pair.item))
     }

@@ -10,6 +10,7 @@ use crate::config::Popularity;
 use crate::data::ItemId;
 use crate::index::Codebook;
 use crate::index::kmeans::{Points, cluster};
+use crate::math::simd::{dot_in, prefetch};
 use crate::math::{Matrix, Stream};
 
 pub(super) struct Clustered {
@@ -18,6 +19,7 @@ pub(super) struct Clustered {
     temperature: f32,
     seed: u64,
     popularity: Vec<f32>,
+    log_popularity: Vec<f32>,
     centres: Option<Codebook>,
     /// Items cluster by cluster, with the popularity summed within the cluster.
     items: Vec<ItemId>,
@@ -29,12 +31,14 @@ pub(super) struct Clustered {
 
 impl Clustered {
     pub(super) fn new(n: usize, n_clusters: usize, temperature: f32, counts: &[u32], seed: u64) -> Self {
+        let popularity: Vec<f32> = counts.iter().map(|&count| Popularity::Log.weight(count)).collect();
         Self {
             n,
             n_clusters,
             temperature,
             seed,
-            popularity: counts.iter().map(|&count| Popularity::Log.weight(count)).collect(),
+            log_popularity: popularity.iter().map(|weight| weight.ln()).collect(),
+            popularity,
             centres: None,
             items: Vec::new(),
             cumulative: Vec::new(),
@@ -78,10 +82,10 @@ impl Negatives for Clustered {
         let (entries, scores, scratch) = (&mut pulls.entries, &mut pulls.scores, &mut pulls.scratch);
         // scratch: logits of the clusters, then their masses summed.
         scratch.clear();
-        scratch.extend(
-            (0..self.n_clusters)
-                .map(|k| crate::math::simd::dot_in(simd, &pair.query[..dim], centres.codeword(k))),
-        );
+        // A loop, not an iterator: inside one, the product would be a call for each vector of lanes.
+        for k in 0..self.n_clusters {
+            scratch.push(dot_in(simd, &pair.query[..dim], centres.codeword(k)));
+        }
         let shift = scratch.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let mut sum = 0.0;
         for k in 0..self.n_clusters {
@@ -105,11 +109,14 @@ impl Negatives for Clustered {
             if pair.has(item) {
                 continue;
             }
-            let score = pair.score(simd, item);
+            prefetch(pair.items.row(item as usize));
             // The part of ln Q that all draws share does not show in their softmax.
-            let log_q = self.popularity[item as usize].ln() + logits[cluster];
-            entries.push((item, score));
+            entries.push((item, self.log_popularity[item as usize] + logits[cluster]));
+        }
+        for (item, strength) in entries {
+            let (score, log_q) = (pair.score(simd, *item), *strength);
             scores.push(score / self.temperature - log_q);
+            *strength = score;
         }
         softmax_weighted(pulls, pair.score(simd, pair.item))
     }

@@ -6,13 +6,15 @@ use rayon::prelude::*;
 use super::{Negatives, Pair, PairwiseSettings, Pulls};
 use crate::data::{Interactions, ItemId, UserId};
 use crate::math::matrix::LANES;
-use crate::math::simd::{axpy_in, fill_normals, level};
+use crate::math::simd::{axpy_in, fill_normals, level, prefetch};
 use crate::math::{Matrix, Purpose, Stream};
 
 /// Pairs that one task takes; fixed, so that no sum depends on the threads.
 const CHUNK: usize = 128;
 /// Parts that a table's rows are divided into for the update.
 const PARTS: usize = 32;
+/// Entries whose vectors are asked for ahead of their use.
+const AHEAD: usize = 8;
 const BETA1: f32 = 0.9;
 const BETA2: f32 = 0.999;
 
@@ -249,12 +251,20 @@ impl Rows<'_> {
     fn update<S: Simd>(self, simd: S, entries: &[Entry], source: &Matrix, regularization: f32, adam: &Adam) {
         let stride = self.stride;
         let mut gradient = vec![0.0; stride];
+        let mut done = 0;
         for group in entries.chunk_by(|a, b| a.row == b.row) {
             let place = (group[0].row as usize - self.start) * stride;
+            for rows in [&*self.first, &*self.second] {
+                prefetch(&rows[place..place + stride]);
+            }
             let row = &mut self.table[place..place + stride];
             gradient.fill(0.0);
             let mut share = 0.0;
             for entry in group {
+                done += 1;
+                if let Some(next) = entries.get(done + AHEAD) {
+                    prefetch(source.row(next.source as usize));
+                }
                 axpy_in(simd, entry.strength, source.row(entry.source as usize), &mut gradient);
                 share += entry.share;
             }
