@@ -104,7 +104,7 @@ class ItemKNN(_Baseline):
         self,
         *,
         weighting: str = "tf-idf",
-        neighbours: int = 1000,
+        neighbours: int = 200,
         k1: float = 1.2,
         b: float = 0.75,
         num_threads: int = 0,

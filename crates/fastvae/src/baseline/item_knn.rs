@@ -1,8 +1,9 @@
 //! `item-knn`: what is like the items of the history (Sarwar et al., 2001).
 //!
 //! An item is a vector over users, weighted; two items are alike by the inner product of their vectors. Each item
-//! keeps its nearest ones, and an item's score is the sum of its likeness to those of the history. The
-//! weightings are those of `implicit`: users with long histories say little about likeness.
+//! keeps its nearest ones, and an item's score is the sum of its likeness to those of them that are in the history. (The other
+//! way round, where each item of the history speaks for its own nearest ones, popular items have more speakers, and lists are
+//! worse.) The weightings are those of `implicit`: users with long histories say little about likeness.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -42,7 +43,7 @@ pub enum Weighting {
 
 impl Default for ItemKnnSettings {
     fn default() -> Self {
-        Self { weighting: Weighting::TfIdf, neighbours: 1000, k1: 1.2, b: 0.75 }
+        Self { weighting: Weighting::TfIdf, neighbours: 200, k1: 1.2, b: 0.75 }
     }
 }
 
@@ -61,12 +62,46 @@ impl ItemKnnSettings {
     }
 }
 
-/// The nearest items of each item, in compressed sparse rows.
+/// The nearest items of each item.
 #[derive(Debug)]
 pub(crate) struct ItemKnn {
+    nearest: Likeness,
+    /// For each item, those that it is near to: who gains from it in a history.
+    near_to: Likeness,
+}
+
+/// Items that each item is like, and how much, in compressed sparse rows.
+#[derive(Debug)]
+struct Likeness {
     offsets: Vec<usize>,
     items: Vec<ItemId>,
     values: Vec<f32>,
+}
+
+impl Likeness {
+    fn of(&self, item: usize) -> impl Iterator<Item = (usize, f32)> {
+        let span = self.offsets[item]..self.offsets[item + 1];
+        self.items[span.clone()].iter().zip(&self.values[span]).map(|(&item, &value)| (item as usize, value))
+    }
+
+    fn transposed(&self) -> Self {
+        let n_items = self.offsets.len() - 1;
+        let mut offsets = vec![0; n_items + 1];
+        self.items.iter().for_each(|&item| offsets[item as usize + 1] += 1);
+        for item in 0..n_items {
+            offsets[item + 1] += offsets[item];
+        }
+        let mut next = offsets.clone();
+        let (mut items, mut values) = (vec![0; self.items.len()], vec![0.0; self.items.len()]);
+        for item in 0..n_items {
+            for (other, value) in self.of(item) {
+                let place = &mut next[other];
+                (items[*place], values[*place]) = (item as ItemId, value);
+                *place += 1;
+            }
+        }
+        Self { offsets, items, values }
+    }
 }
 
 impl ItemKnn {
@@ -100,11 +135,15 @@ impl ItemKnn {
         let rows: Vec<Vec<Scored>> = (0..n_items).into_par_iter().map_init(Vec::new, neighbours).collect();
         let mut offsets = vec![0];
         rows.iter().for_each(|row| offsets.push(offsets[offsets.len() - 1] + row.len()));
-        Self {
+        Self::with(Likeness {
             offsets,
             items: rows.iter().flatten().map(|scored| scored.item).collect(),
             values: rows.iter().flatten().map(|scored| scored.score).collect(),
-        }
+        })
+    }
+
+    fn with(nearest: Likeness) -> Self {
+        Self { near_to: nearest.transposed(), nearest }
     }
 
     pub(crate) fn read(file: &TensorFile, n_items: usize) -> Result<Self> {
@@ -118,16 +157,11 @@ impl ItemKnn {
         if items.iter().any(|&item| item as usize >= n_items) || !values.is_finite() {
             return Err(file.damaged("a neighbour is beyond the catalogue, or not finitely near"));
         }
-        Ok(Self {
+        Ok(Self::with(Likeness {
             offsets: offsets.iter().map(|&offset| offset as usize).collect(),
             items: items.to_vec(),
             values: values.to_vec(),
-        })
-    }
-
-    fn neighbours(&self, item: ItemId) -> impl Iterator<Item = (usize, f32)> {
-        let span = self.offsets[item as usize]..self.offsets[item as usize + 1];
-        self.items[span.clone()].iter().zip(&self.values[span]).map(|(&item, &value)| (item as usize, value))
+        }))
     }
 }
 
@@ -171,7 +205,7 @@ fn weighted(data: &Interactions, by_item: &ByItem, settings: &ItemKnnSettings) -
 
 impl Scorer for ItemKnn {
     fn n_items(&self) -> usize {
-        self.offsets.len() - 1
+        self.nearest.offsets.len() - 1
     }
 
     fn block<'a>(&'a self, viewers: &'a [Viewer<'a>]) -> Result<BlockScores<'a>> {
@@ -180,7 +214,7 @@ impl Scorer for ItemKnn {
             let history = viewers[row].history;
             for (at, &item) in history.items.iter().enumerate() {
                 let weight = history.weights.map_or(1.0, |weights| weights[at]);
-                self.neighbours(item).for_each(|(other, value)| scores[other] += weight * value);
+                self.near_to.of(item as usize).for_each(|(other, value)| scores[other] += weight * value);
             }
         })))
     }
@@ -189,15 +223,15 @@ impl Scorer for ItemKnn {
 impl Method for ItemKnn {
     fn likeness(&self, item: ItemId, scores: &mut [f32]) -> Result<()> {
         scores.fill(f32::NEG_INFINITY);
-        self.neighbours(item).for_each(|(other, value)| scores[other] = value);
+        self.nearest.of(item as usize).for_each(|(other, value)| scores[other] = value);
         Ok(())
     }
 
     fn write<'a>(&'a self, writer: &mut TensorWriter<'a>) {
         writer
-            .positions("neighbours.offsets", &self.offsets)
-            .array("neighbours.items", &self.items)
-            .array("neighbours.values", &self.values);
+            .positions("neighbours.offsets", &self.nearest.offsets)
+            .array("neighbours.items", &self.nearest.items)
+            .array("neighbours.values", &self.nearest.values);
     }
 }
 
@@ -205,6 +239,7 @@ impl Method for ItemKnn {
 mod tests {
     use super::*;
     use crate::baseline::tests::random_interactions;
+    use crate::model::History;
 
     /// Every pair of items, by the definition.
     fn naive(data: &Interactions, settings: &ItemKnnSettings) -> Vec<Vec<f32>> {
@@ -252,7 +287,8 @@ mod tests {
                 expected.sort_by(|a, b| b.total_cmp(a));
                 expected.truncate(7);
                 let mut got: Vec<f32> = knn
-                    .neighbours(item as ItemId)
+                    .nearest
+                    .of(item)
                     .map(|(other, value)| {
                         assert!((value - likeness[other]).abs() < 1e-4, "{weighting:?}");
                         value
@@ -262,6 +298,24 @@ mod tests {
                 assert_eq!(got.len(), expected.len());
                 assert!(got.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-4));
             }
+        }
+    }
+
+    #[test]
+    fn an_item_scores_its_likeness_to_those_of_its_nearest_that_are_in_the_history() {
+        let data = random_interactions(80, 40, false);
+        let knn = ItemKnn::fit(&data, &ItemKnnSettings { neighbours: 5, ..ItemKnnSettings::default() });
+        let history = [3, 8, 21, 30];
+        let viewers = [Viewer::from(History { items: &history, weights: None })];
+        let mut scores = vec![0.0; 40];
+        match knn.block(&viewers).unwrap() {
+            BlockScores::Rows(score) => score(0, &mut scores),
+            BlockScores::Vectors { .. } => panic!("item-knn has no vectors"),
+        }
+        for (item, &score) in scores.iter().enumerate() {
+            let near = knn.nearest.of(item).filter(|(other, _)| history.contains(&(*other as ItemId)));
+            let expected: f32 = near.map(|(_, value)| value).sum();
+            assert!((score - expected).abs() < 1e-5, "{item}: {score} {expected}");
         }
     }
 }
