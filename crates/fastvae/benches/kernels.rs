@@ -16,7 +16,7 @@ use fastvae::config::{ProposalKind, Quantizer};
 use fastvae::data::{Cache, GenerateOptions, Generator, Interactions, ReadOptions, Split, TableWriter, read};
 use fastvae::eval::{Measure, Metric, evaluate};
 use fastvae::index::{IndexSettings, InvertedMultiIndex};
-use fastvae::math::{ByteMatrix, Matrix, Purpose, Stream, simd};
+use fastvae::math::{ByteMatrix, Matrix, Purpose, Stream, dots, simd};
 use fastvae::model::Parameters;
 use fastvae::proposal::{Draws, ItemTable, Scratch, build};
 
@@ -62,7 +62,7 @@ fn row_dots(bencher: Bencher, n_items: usize) {
     let mut out = vec![0.0; n_items];
     bencher
         .counter(ItemsCount::new(n_items))
-        .bench_local(|| simd::row_dots(table.view(), query.row(0), black_box(&mut out)));
+        .bench_local(|| dots::row_dots(table.view(), query.row(0), black_box(&mut out)));
 }
 
 /// As [`row_dots`], sixteen rows at a time.
@@ -72,7 +72,7 @@ fn block_dots(bencher: Bencher, dim: usize) {
     let mut out = vec![0.0; 10_000];
     bencher
         .counter(ItemsCount::new(10_000u32))
-        .bench_local(|| simd::block_dots(table.view(), &query.row(0)[..dim], black_box(&mut out)));
+        .bench_local(|| dots::block_dots(table.view(), &query.row(0)[..dim], black_box(&mut out)));
 }
 
 /// As [`block_dots`], over vectors of bytes.

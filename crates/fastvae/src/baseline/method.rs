@@ -33,7 +33,8 @@ impl Table {
 
 /// The cosines of every row of `vectors` with row `item`; 0 where either is all zeros.
 pub(crate) fn cosines(vectors: MatrixView<'_>, item: ItemId, scores: &mut [f32]) {
-    use crate::math::simd::{dot, row_dots};
+    use crate::math::dots::row_dots;
+    use crate::math::simd::dot;
     use rayon::prelude::*;
     const PART: usize = 4096;
     let query = vectors.row(item as usize);

@@ -2,6 +2,7 @@
 
 pub mod bytes;
 pub mod dense;
+pub mod dots;
 pub mod matrix;
 pub mod random;
 pub mod simd;

@@ -4,7 +4,7 @@ use fearless_simd::{dispatch, f32x16, prelude::*};
 
 use super::ItemTable;
 use crate::math::matrix::LANES;
-use crate::math::{MatrixView, simd};
+use crate::math::{MatrixView, dots, simd};
 
 /// `out[i] = query . vectors[first + i] + bias[first + i]`; `padded` is a buffer for the query.
 pub(super) fn logits(
@@ -22,7 +22,7 @@ pub(super) fn logits(
         padded.resize(vectors.stride(), 0.0);
         dispatch!(simd::level(), simd => padded_rows(simd, rows, padded, out));
     } else {
-        simd::row_dots(rows, &query[..vectors.cols()], out);
+        dots::row_dots(rows, &query[..vectors.cols()], out);
     }
     if let Some(bias) = items.bias {
         out.iter_mut().zip(&bias[first..]).for_each(|(logit, b)| *logit += b);

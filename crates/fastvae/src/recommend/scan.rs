@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::data::ItemId;
 use crate::eval::{Scored, TopK};
-use crate::math::simd;
+use crate::math::{dots, simd};
 use crate::proposal::ItemTable;
 
 /// Items that one thread scores at a time; fixed, so that the list does not depend on the threads.
@@ -26,7 +26,7 @@ pub(crate) struct Wanted<'a> {
 
 /// The logits of the items from `first` on.
 pub(super) fn logits(items: ItemTable<'_>, query: &[f32], first: usize, scores: &mut [f32]) {
-    simd::block_dots(items.vectors.rows_from(first, scores.len()), query, scores);
+    dots::block_dots(items.vectors.rows_from(first, scores.len()), query, scores);
     add_bias(items, first, scores);
 }
 

@@ -8,7 +8,7 @@ use crate::data::{Interactions, ItemId};
 use crate::error::{Error, Result};
 use crate::eval::{Scored, TopK};
 use crate::index::{IndexSettings, InvertedMultiIndex};
-use crate::math::{Purpose, Stream, simd};
+use crate::math::{Purpose, Stream, dots};
 use crate::model::{History, encode};
 use crate::model_file::{Calibration, Model};
 use crate::recommend::multi_sequence::{FirstCells, MultiSequence};
@@ -144,7 +144,7 @@ impl Search {
             }
             let candidates = index.lists().items(cell);
             scores.resize(candidates.len(), 0.0);
-            simd::gather_dots(items.vectors, candidates, query, &mut scores);
+            dots::gather_dots(items.vectors, candidates, query, &mut scores);
             if let Some(bias) = items.bias {
                 scores.iter_mut().zip(candidates).for_each(|(score, &item)| *score += bias[item as usize]);
             }

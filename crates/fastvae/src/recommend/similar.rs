@@ -3,7 +3,7 @@
 use crate::data::ItemId;
 use crate::error::Result;
 use crate::eval::Scored;
-use crate::math::simd;
+use crate::math::dots;
 use crate::model_file::Model;
 use crate::recommend::filter::ascending;
 use crate::recommend::scan::best;
@@ -21,7 +21,7 @@ impl Model {
         let mut query = vectors.row(item as usize).to_vec();
         query.iter_mut().for_each(|value| *value *= lengths[item as usize]);
         Ok(best(self.n_items(), n, &itself, |first, scores| {
-            simd::block_dots(vectors.rows_from(first, scores.len()), &query, scores);
+            dots::block_dots(vectors.rows_from(first, scores.len()), &query, scores);
             for (score, length) in scores.iter_mut().zip(&lengths[first..]) {
                 *score *= length;
             }

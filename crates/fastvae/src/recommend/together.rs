@@ -3,7 +3,7 @@
 use crate::data::ItemId;
 use crate::error::Result;
 use crate::eval::Scored;
-use crate::math::simd;
+use crate::math::{dots, simd};
 use crate::model::{History, encode};
 use crate::model_file::Model;
 use crate::recommend::filter::{ascending, union};
@@ -146,7 +146,7 @@ impl Model {
             let query = &asked[which].query;
             match small {
                 Some(small) => small.dots(first, query, scores),
-                None => simd::block_dots(items.vectors.rows_from(first, scores.len()), query, scores),
+                None => dots::block_dots(items.vectors.rows_from(first, scores.len()), query, scores),
             }
             add_bias(items, first, scores);
             self.adjust(&asked[which].knobs, first, scores);

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::backend::CpuBackend;
 use crate::config::Config;
 use crate::data::{Interactions, ItemId, UserId};
-use crate::math::{Purpose, Stream, simd};
+use crate::math::{Purpose, Stream, dots, simd};
 use crate::model::encode;
 use crate::proposal::{Draws, ItemTable, Proposal, Scratch};
 use crate::train::ProposalDiagnostics;
@@ -59,7 +59,7 @@ fn measure(
     let n_items = items.vectors.rows();
     let (mut scratch, mut draws) = (Scratch::default(), Draws::default());
     let mut logits = vec![0.0; n_items];
-    simd::row_dots(items.vectors, query, &mut logits);
+    dots::row_dots(items.vectors, query, &mut logits);
     if let Some(bias) = items.bias {
         simd::axpy(1.0, bias, &mut logits);
     }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use fastvae::Config;
 use fastvae::config::ProposalKind;
 use fastvae::data::{ItemId, UserId};
-use fastvae::math::{Purpose, Stream, simd};
+use fastvae::math::{Purpose, Stream, dots, simd};
 use fastvae::model::{Parameters, encode};
 use fastvae::proposal::{Draws, ItemTable, Scratch, build};
 use fastvae::train::{Control, Training};
@@ -150,7 +150,7 @@ fn measured(trial: &Trial, config: &Config, parameters: &Parameters) -> Result<V
 /// KL(Q || softmax) in nats.
 fn divergence(log_q: &[f32], query: &[f32], items: ItemTable<'_>) -> f64 {
     let mut logits = vec![0.0; log_q.len()];
-    simd::row_dots(items.vectors, query, &mut logits);
+    dots::row_dots(items.vectors, query, &mut logits);
     if let Some(bias) = items.bias {
         simd::axpy(1.0, bias, &mut logits);
     }
