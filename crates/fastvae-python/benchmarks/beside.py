@@ -9,7 +9,10 @@ seconds, over all threads, are told beside those on the wall.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import os
+import platform
 import subprocess
 import tempfile
 import time
@@ -68,8 +71,24 @@ def main() -> None:
     for _ in range(options.rounds):
         lists["fastvae"].append(times(lambda: model.recommend(users, user_items, N=50)))
         lists["implicit_als"].append(times(lambda: als.recommend(users, user_items, N=50)))
-    sizes = {"data": options.data.name, "n_users": len(users), "latent": options.latent}
-    print(json.dumps(sizes | {"epoch": best(fits), "lists_of_50": best(lists)}, indent=1))
+    about = {
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "machine": f"{os.cpu_count()} cores, {processor()}",
+        "versions": {"python": platform.python_version(), "fastvae": fastvae.__version__, "implicit": implicit.__version__},
+        "data": options.data.name,
+        "n_users": len(users),
+        "latent": options.latent,
+    }
+    print(json.dumps(about | {"epoch": best(fits), "lists_of_50": best(lists)}, indent=1))
+
+
+def processor() -> str:
+    """Its name, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 if __name__ == "__main__":
