@@ -218,7 +218,7 @@ fn weigh<S: Simd>(simd: S, sum: &mut NegativeSum, logits: &[f32], weights: &mut 
 
 /// Sixteen partial sums of an inner product of padded rows.
 #[inline(always)]
-fn partial_dot<S: Simd>(simd: S, query: &[f32], row: &[f32]) -> f32x16<S> {
+pub(super) fn partial_dot<S: Simd>(simd: S, query: &[f32], row: &[f32]) -> f32x16<S> {
     let mut sums = [f32x16::splat(simd, 0.0); 2];
     for (i, (a, b)) in query.chunks_exact(LANES).zip(row.chunks_exact(LANES)).enumerate() {
         sums[i & 1] = f32x16::from_slice(simd, a).mul_add(f32x16::from_slice(simd, b), sums[i & 1]);
@@ -228,12 +228,13 @@ fn partial_dot<S: Simd>(simd: S, query: &[f32], row: &[f32]) -> f32x16<S> {
 
 /// `sum += weights[k] * vectors[ids[k]]`, a few columns at a time so that their sums stay in registers.
 #[inline(always)]
-fn add_rows<S: Simd>(simd: S, items: ItemTable<'_>, ids: &[ItemId], weights: &[f32], sum: &mut [f32]) {
+pub(super) fn add_rows<S: Simd>(simd: S, items: ItemTable<'_>, ids: &[ItemId], weights: &[f32], sum: &mut [f32]) {
     let mut column = 0;
     while column < sum.len() {
         column += match sum.len() - column {
             128.. => add_columns::<S, 8>(simd, items, ids, weights, column, sum),
             64..128 => add_columns::<S, 4>(simd, items, ids, weights, column, sum),
+            32..64 => add_columns::<S, 2>(simd, items, ids, weights, column, sum),
             _ => add_columns::<S, 1>(simd, items, ids, weights, column, sum),
         };
     }

@@ -15,12 +15,10 @@ use fearless_simd::{dispatch, f32x16, prelude::*};
 use crate::config::Estimator;
 use crate::data::ItemId;
 use crate::loss::NegativeSum;
+use crate::loss::negative_sum::{add_rows, partial_dot};
 use crate::math::matrix::LANES;
-use crate::math::simd::{axpy_in, dot_in, exp, level, prefetch};
+use crate::math::simd::{exp, lane_sums, level, ln};
 use crate::proposal::ItemTable;
-
-/// Rows asked for ahead of their use.
-const AHEAD: usize = 16;
 
 /// The items of one user that the loss should rank high.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +100,7 @@ impl SampledSoftmax {
         dispatch!(level(), simd => self.positive_logits(simd, query, items, positives));
         let log_sum = negatives.log_sum();
         let (loss, pull) = match estimator {
-            Estimator::Sampled => self.sampled(positives, log_sum),
+            Estimator::Sampled => dispatch!(level(), simd => self.sampled(simd, positives, log_sum)),
             Estimator::Stratified => self.stratified(positives, log_sum - (n_draws as f32).ln()),
         };
         let scale = pull / negatives.total;
@@ -119,28 +117,45 @@ impl SampledSoftmax {
         items: ItemTable<'_>,
         positives: Positives<'_>,
     ) {
-        for (k, (&item, logit)) in positives.items.iter().zip(&mut self.positives).enumerate() {
-            if let Some(&next) = positives.items.get(k + AHEAD) {
-                prefetch(items.vectors.padded_row(next as usize));
+        for (ids, logits) in positives.items.chunks(LANES).zip(self.positives.chunks_mut(LANES)) {
+            let mut products = [f32x16::splat(simd, 0.0); LANES];
+            for (product, &item) in products.iter_mut().zip(ids) {
+                *product = partial_dot(simd, query, items.vectors.padded_row(item as usize));
             }
-            *logit = dot_in(simd, query, items.vectors.padded_row(item as usize)) + bias(items, item);
+            for ((logit, sum), &item) in logits.iter_mut().zip(lane_sums(products).as_slice()).zip(ids) {
+                *logit = sum + bias(items, item);
+            }
         }
     }
 
     /// Turns the positives' logits into gradients; returns the loss and the negatives' share of the gradient.
-    fn sampled(&mut self, positives: Positives<'_>, log_sum: f32) -> (f64, f32) {
-        let (mut loss, mut pull) = (0.0, 0.0);
-        for (k, gradient) in self.positives.iter_mut().enumerate() {
-            let margin = log_sum - (*gradient - positives.correction[k]);
-            let weight = positives.weight(k);
+    #[inline(always)]
+    fn sampled<S: Simd>(&mut self, simd: S, positives: Positives<'_>, log_sum: f32) -> (f64, f32) {
+        let (zero, one) = (f32x16::splat(simd, 0.0), f32x16::splat(simd, 1.0));
+        let (mut loss, mut pull) = (0.0, zero);
+        let lines = self.positives.chunks_mut(LANES).zip(positives.correction.chunks(LANES));
+        for (line, (logits, correction)) in lines.enumerate() {
+            let n = logits.len();
+            // What is missing from a last line weighs nothing.
+            let (mut weights, mut margins) = ([0.0; LANES], [0.0; LANES]);
+            match positives.weights {
+                Some(all) => weights[..n].copy_from_slice(&all[line * LANES..][..n]),
+                None => weights[..n].fill(1.0),
+            }
+            for ((margin, logit), correction) in margins.iter_mut().zip(&*logits).zip(correction) {
+                *margin = log_sum - (logit - correction);
+            }
+            let weight = f32x16::load_array_ref(simd, &weights);
+            let margin = f32x16::load_array_ref(simd, &margins);
             // softplus(margin) and its slope, without overflow on either side.
-            let e = (-margin.abs()).exp();
-            loss += f64::from(weight) * f64::from(margin.max(0.0) + e.ln_1p());
-            let slope = weight * if margin > 0.0 { 1.0 / (1.0 + e) } else { e / (1.0 + e) };
-            *gradient = -slope;
+            let e = exp(simd, zero - margin.abs());
+            let softplus = margin.max(zero) + ln(simd, e + one);
+            let slope = weight * margin.simd_gt(zero).select(one, e) / (e + one);
+            loss += f64::from((weight * softplus).reduce_sum());
             pull += slope;
+            logits.copy_from_slice(&(zero - slope).as_slice()[..n]);
         }
-        (loss, pull)
+        (loss, pull.reduce_sum())
     }
 
     /// As [`SampledSoftmax::sampled`], with the positives summed exactly; `log_rest` estimates the other items.
@@ -169,9 +184,7 @@ impl SampledSoftmax {
         query_gradient: &mut [f32],
     ) {
         query_gradient.iter_mut().for_each(|g| *g *= scale);
-        for (&item, &gradient) in positives.items.iter().zip(&self.positives) {
-            axpy_in(simd, gradient, items.vectors.padded_row(item as usize), query_gradient);
-        }
+        add_rows(simd, items, positives.items, &self.positives, query_gradient);
     }
 }
 

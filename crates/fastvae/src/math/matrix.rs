@@ -1,19 +1,15 @@
 //! Row-major matrices of f32 whose rows start on cache lines.
 
-use bytemuck::{Pod, Zeroable};
+use crate::math::lines::Lines;
 
 /// Floats in a cache line; rows are padded to a multiple of it.
 pub const LANES: usize = 16;
-
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-struct CacheLine([f32; LANES]);
 
 /// A `rows x cols` matrix, row-major, each row padded with zeros to [`Matrix::stride`] floats and aligned to
 /// 64 bytes. The padding stays zero: kernels read it, so that no row has a tail.
 #[derive(Clone)]
 pub struct Matrix {
-    lines: Vec<CacheLine>,
+    lines: Lines,
     rows: usize,
     cols: usize,
     stride: usize,
@@ -29,9 +25,7 @@ impl Matrix {
     /// A matrix of zeros; pages are taken from the system only when they are first written.
     pub fn zeros(rows: usize, cols: usize) -> Self {
         let stride = cols.next_multiple_of(LANES);
-        let lines = bytemuck::zeroed_vec(rows * stride / LANES);
-        ask_for_huge_pages(&lines);
-        Self { lines, rows, cols, stride }
+        Self { lines: Lines::zeros(rows * stride), rows, cols, stride }
     }
 
     /// A copy of `values`, `rows x cols` without padding.
@@ -64,12 +58,12 @@ impl Matrix {
 
     /// All rows with their padding.
     pub fn data(&self) -> &[f32] {
-        bytemuck::cast_slice(&self.lines)
+        self.lines.as_slice()
     }
 
     /// All rows with their padding, to write. The padding must stay zero.
     pub fn data_mut(&mut self) -> &mut [f32] {
-        bytemuck::cast_slice_mut(&mut self.lines)
+        self.lines.as_mut_slice()
     }
 
     /// Row `row` with its padding.
@@ -89,25 +83,6 @@ impl Matrix {
     pub fn view(&self) -> MatrixView<'_> {
         MatrixView { data: self.data(), rows: self.rows, cols: self.cols, stride: self.stride }
     }
-}
-
-/// Asks the system to back a large table by huge pages: rows are read in random order, and fewer pages mean fewer
-/// misses of the address translation. A refusal changes nothing but time.
-fn ask_for_huge_pages(lines: &[CacheLine]) {
-    #[cfg(target_os = "linux")]
-    {
-        const HUGE_PAGE: usize = 2 << 20;
-        let start = (lines.as_ptr() as usize).next_multiple_of(HUGE_PAGE);
-        let end = lines.as_ptr_range().end as usize / HUGE_PAGE * HUGE_PAGE;
-        if start < end {
-            // SAFETY: the range lies within the allocation, and the advice changes no contents.
-            unsafe {
-                libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE);
-            }
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = lines;
 }
 
 /// A borrowed row-major matrix, padded (from [`Matrix`]) or not (from a mapped file).

@@ -7,8 +7,8 @@
 
 use super::cells::Cells;
 use super::members::Members;
-use super::split::CHOICES;
 use super::state::{Reader, State, StateTensor};
+use super::systematic::CHOICES;
 use super::{Draws, ItemTable, Partitions, Proposal, Run, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -144,12 +144,8 @@ impl Proposal for Midx {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        let Scratch { weights, tree, log_base, .. } = scratch;
-        tree.build(weights);
-        tree.draw(n, stream, &mut draws.runs);
-        for run in &mut draws.runs {
-            run.log_base = log_base[run.slot as usize];
-        }
+        let Scratch { weights, systematic, log_base, .. } = scratch;
+        systematic.draw(weights, n, stream, |slot| log_base[slot], &mut draws.runs);
         draws.cut_runs(&self.built().slot_ends);
     }
 

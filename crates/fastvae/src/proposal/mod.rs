@@ -17,8 +17,8 @@ mod partitions;
 mod popularity;
 mod settle;
 mod softmax;
-mod split;
 mod state;
+mod systematic;
 mod uniform;
 
 #[cfg(test)]
@@ -34,8 +34,8 @@ pub use partitions::Partitions;
 pub use popularity::PopularityProposal;
 pub use settle::Settling;
 pub use softmax::Softmax;
-pub use split::Run;
 pub use state::{State, StateData, StateTensor};
+pub use systematic::Run;
 pub use uniform::Uniform;
 
 use crate::config::{Config, ProposalKind};
@@ -44,7 +44,7 @@ use crate::error::{Error, Result};
 use crate::index::{IndexSettings, InvertedMultiIndex};
 use crate::math::{MatrixView, Stream};
 
-use split::SplitTree;
+use systematic::Systematic;
 
 /// The item side of the decoder: logit_i = query . vectors_i + bias_i.
 #[derive(Debug, Clone, Copy)]
@@ -148,7 +148,7 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
     /// The parts of the catalogue that draws come grouped by, as they are since the last refresh.
     fn partitions(&self) -> &Partitions;
 
-    /// The first half of `n` independent draws for the query of the last [`Proposal::prepare`] on `scratch`:
+    /// The first half of `n` draws, each distributed as Q, for the query of the last [`Proposal::prepare`] on `scratch`:
     /// decides the partition of each, and all that the second half needs without `scratch`.
     /// Cost: O(n) for MIDX, no allocation once the buffers have grown.
     fn spread(
@@ -294,9 +294,8 @@ pub struct Scratch {
     log_z: f32,
     /// ln Q of an item of weight one in each cell (MIDX), or of a kernel of one in each leaf (kernel).
     log_base: Vec<f32>,
-    /// The weights as a tree to draw from.
-    tree: SplitTree,
-    /// Draws as the tree gives them, where they are not left as such.
+    systematic: Systematic,
+    /// Draws as it gives them, where they are not left as such.
     runs: Vec<Run>,
     /// Sorted draws in units of weight.
     targets: Vec<f64>,

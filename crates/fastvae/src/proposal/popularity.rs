@@ -1,7 +1,7 @@
 //! `popularity`: by a function of the item's count, Q(i) = pop(i) / sum of pop.
 
 use super::members::Members;
-use super::split::CHOICES;
+use super::systematic::CHOICES;
 use super::{Draws, ItemTable, Partitions, Proposal, Run, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -59,8 +59,7 @@ impl Proposal for PopularityProposal {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        scratch.tree.build(&self.shares);
-        scratch.tree.draw(n, stream, &mut draws.runs);
+        scratch.systematic.draw(&self.shares, n, stream, |_| 0.0, &mut draws.runs);
         draws.cut_runs(&self.slot_ends);
     }
 

@@ -55,12 +55,10 @@ impl Proposal for Softmax {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        let Scratch { weights, logits, log_z, tree, runs, .. } = scratch;
-        tree.build(weights);
-        tree.draw(n, stream, runs);
-        for run in &mut *runs {
-            run.log_base = logits[run.slot as usize] - *log_z;
-        }
+        let Scratch { weights, logits, log_z, systematic, runs, .. } = scratch;
+        // A place beyond the last item pads the weights: it is never drawn, but asked for.
+        let log_q = |item: usize| logits.get(item).map_or(0.0, |logit| logit - *log_z);
+        systematic.draw(weights, n, stream, log_q, runs);
         draws.repeat(runs);
         self.partitions.ends(&draws.places, &mut draws.ends);
     }

@@ -1,6 +1,6 @@
 //! `uniform`: every item alike, Q(i) = 1/M.
 
-use super::split::CHOICES;
+use super::systematic::CHOICES;
 use super::{Draws, ItemTable, Partitions, Proposal, Run, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -58,8 +58,7 @@ impl Proposal for Uniform {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        scratch.tree.build(&self.widths);
-        scratch.tree.draw(n, stream, &mut draws.runs);
+        scratch.systematic.draw(&self.widths, n, stream, |_| 0.0, &mut draws.runs);
         draws.cut_runs(&self.slot_ends);
     }
 

@@ -70,7 +70,7 @@ pub(super) fn update(
         let mut sum = vec![0.0; chunk.rows.len()];
         product(&mut sum, stride, false, Operand::Transposed(columns), Operand::Plain(gradient));
         let second = Second::Elements(chunk.second);
-        dispatch!(level(), simd => update.row(simd, chunk.rows, chunk.first, second, &mut sum, 0));
+        dispatch!(level(), simd => update.row(simd, chunk.rows, chunk.first, second, &mut sum, 0, |_| ()));
     });
 }
 
@@ -86,5 +86,5 @@ pub(super) fn update_bias(
         simd::axpy(1.0, gradient.padded_row(row), &mut sum);
     }
     let (first, second) = (moments.first.data_mut(), Second::Elements(moments.second.data_mut()));
-    dispatch!(level(), simd => update.row(simd, bias.data_mut(), first, second, &mut sum, 0));
+    dispatch!(level(), simd => update.row(simd, bias.data_mut(), first, second, &mut sum, 0, |_| ()));
 }

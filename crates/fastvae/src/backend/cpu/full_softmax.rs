@@ -147,7 +147,7 @@ impl FullSoftmax<'_> {
                 0.0
             };
             let gradient = &mut buffers.gradient[row * stride..][..stride];
-            dispatch!(level(), simd => update_row(simd, chunk, row, self.update, gradient, bias_gradient));
+            dispatch!(level(), simd => update_row(simd, chunk, row, self.update, gradient, bias_gradient, |_| ()));
         }
         loss
     }

@@ -58,7 +58,7 @@ pub(super) fn update_items(
             gradients.fit(places.len(), queries.cols());
             entries.add_to(gradients, queries, table.bias.is_some());
             // SAFETY: an item has one place, a place is in one partition, and each partition has one task.
-            unsafe { dispatch!(level(), simd => update_from(simd, &table, rows, places, update, gradients)) };
+            unsafe { update_from(table, rows, places, *update, gradients) };
         } else {
             let (runs, sources) = grouping.group(&entries, places.len());
             let part = Part { rows, places, runs, sources };
@@ -150,27 +150,53 @@ impl PartEntries<'_> {
 ///
 /// # Safety
 /// No other thread may use the rows of the partition meanwhile.
-#[inline(always)]
-unsafe fn update_from<S: Simd>(
-    simd: S,
-    table: &SharedTable,
+unsafe fn update_from(
+    table: SharedTable,
     rows: ItemRows<'_>,
     places: std::ops::Range<u32>,
-    update: &Update,
+    update: Update,
     gradients: &mut PartGradient,
 ) {
-    let dense = update.optimizer == Optimizer::Adam;
-    let (touched, gradients, bias) = gradients.take_touched(dense);
-    for (k, &item) in touched.iter().enumerate() {
-        if let Some(next) = touched.get(k + AHEAD) {
-            table.ask(rows.of_place(places.start + next) as usize);
+    /// For rows of `stride` floats: a constant for the usual ones, so that a row's loop is unrolled.
+    #[inline(always)]
+    unsafe fn body<S: Simd>(
+        simd: S,
+        table: SharedTable,
+        rows: ItemRows<'_>,
+        start: u32,
+        update: Update,
+        gradients: &mut PartGradient,
+        stride: usize,
+    ) {
+        let table = SharedTable { stride, ..table };
+        let dense = update.optimizer == Optimizer::Adam;
+        let (touched, gradients, bias) = gradients.take_touched(dense);
+        let gradients = gradients.data_mut();
+        for (k, &item) in touched.iter().enumerate() {
+            // Rows that lie in order are loaded without being asked for.
+            if !rows.by_place
+                && let Some(next) = touched.get(k + AHEAD)
+            {
+                table.ask(rows.of_place(start + next) as usize);
+            }
+            let gradient = &mut gradients[item as usize * stride..][..stride];
+            let row = rows.of_place(start + item) as usize;
+            let bias_gradient =
+                if table.bias.is_some() { std::mem::take(&mut bias[item as usize]) } else { 0.0 };
+            // SAFETY: passed on to the caller.
+            unsafe { table.update(simd, row, &update, gradient, bias_gradient) };
+            gradient.fill(0.0);
         }
-        let gradient = gradients.row_mut(item as usize);
-        let row = rows.of_place(places.start + item) as usize;
-        let bias_gradient = std::mem::take(&mut bias[item as usize]);
-        // SAFETY: passed on to the caller.
-        unsafe { table.update(simd, row, update, gradient, bias_gradient) };
-        gradient.fill(0.0);
+    }
+    let start = places.start;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match table.stride {
+            16 => dispatch!(level(), simd => body(simd, table, rows, start, update, gradients, 16)),
+            32 => dispatch!(level(), simd => body(simd, table, rows, start, update, gradients, 32)),
+            64 => dispatch!(level(), simd => body(simd, table, rows, start, update, gradients, 64)),
+            any => dispatch!(level(), simd => body(simd, table, rows, start, update, gradients, any)),
+        }
     }
 }
 
@@ -230,6 +256,7 @@ unsafe fn update_part<S: Simd>(
 }
 
 /// A table whose rows are shared out among tasks in no simple ranges.
+#[derive(Clone, Copy)]
 struct SharedTable {
     rows: *mut f32,
     first: *mut f32,
@@ -247,6 +274,8 @@ struct SharedTable {
 // SAFETY: the pointers are used only through `update`, whose callers share out the rows, and `ask`, which reads and
 // writes nothing.
 unsafe impl Sync for SharedTable {}
+// SAFETY: as above.
+unsafe impl Send for SharedTable {}
 
 impl SharedTable {
     fn new(table: RowTable<'_>) -> Self {
@@ -299,7 +328,7 @@ impl SharedTable {
         };
         // SAFETY: as above, for the row's entry.
         let gap = update.gap(unsafe { &mut *self.touched.add(row) });
-        update.row(simd, parameter, first, Second::of(second, self.columns), gradient, gap);
+        update.row(simd, parameter, first, Second::of(second, self.columns), gradient, gap, |_| ());
         if let Some(bias) = self.bias {
             // SAFETY: as above, for the row's entry of each column.
             let [value, first, second] = unsafe { bias.map(|column| &mut *column.add(row)) };

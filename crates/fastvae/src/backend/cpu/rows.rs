@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::backend::cpu::grouping::{BucketEntries, BucketLayout, Buckets, Grouping, Run, Source};
 use crate::config::Optimizer;
 use crate::math::matrix::LANES;
-use crate::math::simd::{level, prefetch};
+use crate::math::simd::{level, prefetch_at};
 use crate::math::{Matrix, MatrixView};
 use crate::optim::{Moments, Second, Update};
 
@@ -70,6 +70,34 @@ impl<'a> RowTable<'a> {
     }
 }
 
+/// Where a row and its moments are, to ask for them line by line: a row asked for at once would fill the processor's
+/// queue of misses, and the update before it would wait.
+#[derive(Clone, Copy)]
+struct RowLines {
+    tables: [*const f32; 3],
+    n_tables: usize,
+}
+
+impl RowLines {
+    #[inline(always)]
+    fn ask(&self, line: usize) {
+        for table in &self.tables[..self.n_tables] {
+            prefetch_at(table.wrapping_add(line * LANES), LANES);
+        }
+    }
+}
+
+impl RowChunk<'_> {
+    /// The lines of row `row`.
+    #[inline(always)]
+    fn lines(&self, row: usize) -> RowLines {
+        let stride = self.rows.len() / self.touched.len();
+        let at = |table: &[f32]| table.as_ptr().wrapping_add(row * stride);
+        let n_tables = if self.second_stride > 1 { 3 } else { 2 };
+        RowLines { tables: [at(self.rows), at(self.first), at(self.second)], n_tables }
+    }
+}
+
 /// Adds up the gradients of all touched rows and updates them; with dense Adam the untouched rows too.
 pub(super) fn update_rows(
     table: RowTable<'_>,
@@ -102,14 +130,7 @@ fn update_chunk<S: Simd>(
     let (mut next_row, mut start) = (0, 0);
     for (k, run) in runs.iter().enumerate() {
         let row = run.item as usize;
-        if let Some(next) = runs.get(k + 1) {
-            let at = next.item as usize * stride;
-            prefetch(&chunk.rows[at..at + stride]);
-            prefetch(&chunk.first[at..at + stride]);
-            if chunk.second_stride > 1 {
-                prefetch(&chunk.second[at..at + stride]);
-            }
-        }
+        let next = chunk.lines(runs.get(k + 1).unwrap_or(run).item as usize);
         if update.optimizer == Optimizer::Adam {
             update_untouched(simd, chunk, next_row..row, update, gradient);
             next_row = row + 1;
@@ -117,7 +138,7 @@ fn update_chunk<S: Simd>(
         let mine = &sources[start..run.end as usize];
         row_gradient(simd, mine, source, gradient);
         let bias_gradient = if chunk.bias.is_some() { weight_sum(mine) } else { 0.0 };
-        update_row(simd, chunk, row, update, gradient, bias_gradient);
+        update_row(simd, chunk, row, update, gradient, bias_gradient, |line| next.ask(line));
         start = run.end as usize;
     }
     if update.optimizer == Optimizer::Adam {
@@ -178,7 +199,7 @@ fn update_untouched<S: Simd>(
 ) {
     for row in rows {
         gradient.fill(0.0);
-        update_row(simd, chunk, row, update, gradient, 0.0);
+        update_row(simd, chunk, row, update, gradient, 0.0, |_| ());
     }
 }
 
@@ -191,6 +212,7 @@ pub(super) fn update_row<S: Simd>(
     update: &Update,
     gradient: &mut [f32],
     bias_gradient: f32,
+    ask: impl Fn(usize),
 ) {
     let stride = gradient.len();
     let span = row * stride..(row + 1) * stride;
@@ -203,6 +225,7 @@ pub(super) fn update_row<S: Simd>(
         Second::of(second, chunk.columns),
         gradient,
         gap,
+        ask,
     );
     if let Some(bias) = &mut chunk.bias {
         let (value, first, second) = (&mut bias.values[row], &mut bias.first[row], &mut bias.second[row]);
@@ -261,7 +284,7 @@ mod tests {
                         let mut g: Vec<f32> = gradient[item].iter().map(|&g| g as f32).collect();
                         g.resize(32, 0.0);
                         let (mut m, mut v) = (vec![0.0; 32], vec![0.0; 32]);
-                        dispatch!(level(), simd => update.row(simd, &mut expected, &mut m, Second::Elements(&mut v), &mut g, 0));
+                        dispatch!(level(), simd => update.row(simd, &mut expected, &mut m, Second::Elements(&mut v), &mut g, 0, |_| ()));
                     }
                     // A gradient near zero may change sign by rounding, which Adam's first step magnifies.
                     let close = |(d, (a, b)): (usize, (&f32, &f32))| {

@@ -1,0 +1,249 @@
+//! Many draws from a list of weights at once, as counts: systematic sampling (Madow, 1949).
+//!
+//! The weights lie end to end on a line as long as the number of draws, and a comb with one tooth in each unit of it,
+//! moved by one random number, decides: each weight is drawn as often as teeth fall on it. So every draw by itself
+//! follows the weights, a weight that n draws hit x times on average is hit floor(x) or ceil(x) times, and sums over
+//! the draws vary less than with independent ones. Neither a random number nor a search is spent on a draw: the cost
+//! is a few operations a weight.
+
+use fearless_simd::{dispatch, f32x16, i32x16, prelude::*};
+
+use crate::math::matrix::LANES;
+use crate::math::{Stream, simd};
+
+/// The block of a stream where the words start that choose within a cell; the word that moves the comb is the first.
+pub(super) const CHOICES: u32 = 1 << 28;
+
+/// Draws that fell on the same weight.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Run {
+    /// The position of the weight; for MIDX, the slot of a cell.
+    pub(super) slot: u32,
+    /// How many draws, at least one.
+    pub(super) count: u32,
+    /// ln Q of an item of weight one in the slot.
+    pub(super) log_base: f32,
+}
+
+/// Makes such draws; its memory is reused.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Systematic {
+    /// For each sixteen weights the sums of the first 1 to 16 of them.
+    sums: Vec<f32>,
+}
+
+impl Systematic {
+    /// `n` draws by `weights`, none negative, as runs in the order of the weights; a weight of zero gets none. Without
+    /// a sum that is positive and a number, all fall on the first. The first word of `stream` moves the comb, and
+    /// `log_base` gives what a run carries along.
+    ///
+    /// # Panics
+    /// If there are no weights, or their number is not a multiple of [`LANES`].
+    pub(super) fn draw(
+        &mut self,
+        weights: &[f32],
+        n: usize,
+        stream: &Stream,
+        log_base: impl Fn(usize) -> f32,
+        runs: &mut Vec<Run>,
+    ) {
+        assert!(!weights.is_empty() && weights.len().is_multiple_of(LANES), "whole vectors");
+        if n == 0 {
+            runs.clear();
+            return;
+        }
+        self.sums.resize(weights.len(), 0.0);
+        runs.resize(n.min(weights.len()) + 1, Run::default());
+        let mut word = [0];
+        stream.fill(0, &mut word);
+        let offset = f64::from(word[0]) / 4_294_967_296.0;
+        let sums = &mut self.sums;
+        let n_runs = dispatch!(simd::level(), simd => {
+            draw(simd, weights, sums, n as u32, offset, &log_base, runs)
+        });
+        runs.truncate(n_runs);
+    }
+}
+
+/// The body of [`Systematic::draw`]; returns the number of runs.
+#[inline(always)]
+fn draw<S: Simd>(
+    simd: S,
+    weights: &[f32],
+    sums: &mut [f32],
+    n: u32,
+    offset: f64,
+    log_base: &impl Fn(usize) -> f32,
+    runs: &mut [Run],
+) -> usize {
+    let total = add_up(weights, sums);
+    if !(total > 0.0 && total.is_finite()) {
+        runs[0] = Run { slot: 0, count: n, log_base: log_base(0) };
+        return 1;
+    }
+    let scale = f64::from(n) / total;
+    let (mut below, mut drawn, mut n_runs) = (0.0, 0, 0);
+    // Where the comb stands at the start of sixteen weights, in teeth.
+    let mut start = offset;
+    for (node, sums) in sums.as_chunks::<LANES>().0.iter().enumerate() {
+        let (first, fraction) = (drawn, (start - f64::from(drawn)) as f32);
+        let whole = sums[LANES - 1];
+        below += f64::from(whole);
+        start = below * scale + offset;
+        // All teeth lie below the sum of all weights, whatever rounding says.
+        drawn = if below < total { (start as u32).min(n) } else { n };
+        // Most nodes where weights are many more than draws, none where they are few.
+        if drawn == first {
+            continue;
+        }
+        // How many teeth lie below the end of each weight; in the node's own small numbers, where f32 is exact enough.
+        let ends = f32x16::load_array_ref(simd, sums);
+        let teeth = (ends * scale as f32 + fraction).to_int::<i32x16<S>>();
+        let most = i32x16::splat(simd, (drawn - first) as i32);
+        let last = ends.simd_ge(f32x16::splat(simd, whole));
+        let teeth = last.select(most, teeth.min(most));
+        let counts = teeth - teeth.shift_elements_right::<1>(0);
+        // Each weight is written and the end moves only past those with draws: which these are is a surprise, and a
+        // branch would be guessed wrong.
+        for (k, &count) in counts.as_slice().iter().enumerate() {
+            let slot = node * LANES + k;
+            runs[n_runs] = Run { slot: slot as u32, count: count as u32, log_base: log_base(slot) };
+            n_runs += usize::from(count > 0);
+        }
+    }
+    n_runs
+}
+
+/// The sums of each sixteen weights, added from left to right: they never fall, and a weight of zero leaves the sum
+/// exactly as it was. Returns the sum of all.
+#[inline(always)]
+fn add_up(weights: &[f32], sums: &mut [f32]) -> f64 {
+    let mut total = 0.0;
+    for (weights, sums) in weights.as_chunks::<LANES>().0.iter().zip(sums.as_chunks_mut::<LANES>().0) {
+        let mut sum = 0.0;
+        for (weight, out) in weights.iter().zip(sums) {
+            sum += weight;
+            *out = sum;
+        }
+        total += f64::from(sum);
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::Purpose;
+
+    fn draws(weights: &[f32], n: usize, entity: u32) -> Vec<Run> {
+        let mut runs = Vec::new();
+        let stream = Stream::new(3, Purpose::Negatives, 0, entity);
+        Systematic::default().draw(weights, n, &stream, |_| 0.0, &mut runs);
+        runs
+    }
+
+    /// Weights over many magnitudes, half of them zero.
+    fn weights(n: usize, seed: u64, scale: f32) -> Vec<f32> {
+        let mut stream = Stream::new(seed, Purpose::Generate, 0, 0);
+        let mut weights: Vec<f32> = (0..n)
+            .map(|_| if stream.uniform() < 0.5 { 0.0 } else { scale * (stream.normal() * 4.0).exp() as f32 })
+            .collect();
+        weights[n / 2] = scale;
+        weights
+    }
+
+    #[test]
+    fn runs_equal_the_teeth_counted_one_by_one() {
+        for n_weights in [16, 32, 256, 272, 5008, 65_536] {
+            for n in [1, 2, 11, 16, 17, 64, 1000] {
+                for scale in [1.0, 1e-38, 1e25] {
+                    let weights = weights(n_weights, n as u64, scale);
+                    let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+                    let mut word = [0];
+                    Stream::new(3, Purpose::Negatives, 0, 7).fill(0, &mut word);
+                    let offset = f64::from(word[0]) / 2f64.powi(32);
+                    // Tooth t stands at t + 1 - offset.
+                    let (mut expected, mut slot, mut end) = (vec![0; n_weights], 0, f64::from(weights[0]));
+                    for tooth in 0..n {
+                        let place = (tooth as f64 + 1.0 - offset) * total / n as f64;
+                        while end < place && slot + 1 < n_weights {
+                            slot += 1;
+                            end += f64::from(weights[slot]);
+                        }
+                        expected[slot] += 1;
+                    }
+                    let mut counts = vec![0; n_weights];
+                    draws(&weights, n, 7).iter().for_each(|run| counts[run.slot as usize] += run.count);
+                    // Sums of sixteen are rounded, so that a tooth next to an edge may fall on the other side.
+                    let moved: u32 =
+                        counts.iter().zip(&expected).map(|(a, b): (&u32, &u32)| a.abs_diff(*b)).sum();
+                    assert!(moved <= 2, "{n} draws from {n_weights}: {moved} moved");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_level_draws_the_same() {
+        let weights = weights(272, 1, 1.0);
+        let mut sums = vec![0.0; weights.len()];
+        for n in [1, 7, 16, 1000] {
+            let expected = draws(&weights, n, 0);
+            let mut word = [0];
+            Stream::new(3, Purpose::Negatives, 0, 0).fill(0, &mut word);
+            let offset = f64::from(word[0]) / 4_294_967_296.0;
+            for level in simd::levels() {
+                let mut runs = vec![Run::default(); n + 1];
+                let n_runs =
+                    dispatch!(level, simd => draw(simd, &weights, &mut sums, n as u32, offset, &|_| 0.0, &mut runs));
+                assert_eq!(runs[..n_runs], expected, "{level:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn weights_of_zero_are_never_drawn() {
+        for seed in 0..200 {
+            let weights = weights(64, seed, 1.0);
+            let runs = draws(&weights, 300, seed as u32);
+            assert!(runs.iter().all(|run| run.count > 0 && weights[run.slot as usize] > 0.0));
+            assert_eq!(runs.iter().map(|run| run.count).sum::<u32>(), 300);
+        }
+        let mut single = vec![0.0; 4096];
+        single[4095] = f32::MIN_POSITIVE;
+        assert_eq!(draws(&single, 9, 0), [Run { slot: 4095, count: 9, log_base: 0.0 }]);
+    }
+
+    #[test]
+    fn each_weight_is_drawn_as_often_as_it_asks_for_or_once_more() {
+        let weights: Vec<f32> = (0..512).map(|i| (i % 7) as f32 * (i % 5) as f32).collect();
+        let total: f32 = weights.iter().sum();
+        let (n, calls) = (1000, 4000);
+        let mut counts = vec![0.0; weights.len()];
+        for call in 0..calls {
+            for run in draws(&weights, n, call) {
+                let share = f64::from(weights[run.slot as usize] / total) * n as f64;
+                assert!((f64::from(run.count) - share).abs() < 1.0 + 1e-3, "{run:?} of {share}");
+                counts[run.slot as usize] += f64::from(run.count);
+            }
+        }
+        // A count is floor(x) or floor(x) + 1, so its variance is p (1 - p), p the fraction of x; five deviations.
+        for (&weight, count) in weights.iter().zip(counts) {
+            let share = f64::from(weight / total) * n as f64;
+            let fraction = share.fract();
+            let deviation = (f64::from(calls) * fraction * (1.0 - fraction)).sqrt();
+            assert!(
+                (count - share * f64::from(calls)).abs() <= 5.0 * deviation + 1e-2 * share,
+                "{count} of {share}"
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_sum_all_draws_fall_on_the_first() {
+        for weight in [0.0, f32::NAN, f32::INFINITY] {
+            assert_eq!(draws(&[weight; 32], 5, 0), [Run { slot: 0, count: 5, log_base: 0.0 }]);
+            assert_eq!(draws(&[weight; 32], 0, 0), []);
+        }
+    }
+}
