@@ -207,7 +207,7 @@ impl Update {
         let m = (g - m).mul_add(f32x16::splat(simd, 1.0 - BETA1), m);
         let v = (g * g).mul_add(f32x16::splat(simd, 1.0 - BETA2), v * BETA2);
         let p = p.mul_add(f32x16::splat(simd, -self.decoupled_decay), p);
-        let step = m * self.rate * reciprocal(simd, self.root::<_, 3>(simd, v));
+        let step = m * self.rate * reciprocal(simd, self.root::<_, 2>(simd, v));
         (p - step, m, v)
     }
 

@@ -7,4 +7,4 @@ mod sampled;
 
 pub use kl::{KlWeight, kl};
 pub use negative_sum::NegativeSum;
-pub use sampled::{NegativeGradient, Positives, SampledSoftmax, exclude};
+pub use sampled::{Positives, SampledSoftmax, exclude};

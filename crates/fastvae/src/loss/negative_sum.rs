@@ -5,112 +5,142 @@ use fearless_simd::{dispatch, f32x16, prelude::*};
 use crate::data::ItemId;
 use crate::loss::sampled::bias;
 use crate::math::matrix::LANES;
-use crate::math::simd::{exp, lane_sums, level, prefetch};
+use crate::math::simd::{self, exp, lane_sums, level, prefetch};
 use crate::proposal::ItemTable;
 
 /// Rows longer than eight vectors asked for ahead of their use: few, since each fills the processor's queue of misses.
 const AHEAD_WIDE: usize = 8;
+
 /// Negatives scored together: few enough for their rows to stay in the first-level cache for the weighted sum.
 const CHUNK: usize = 32;
+/// A logit this far above the shift makes the sum move to a higher one: exponentials stay far from overflow, and few
+/// sums move.
+const HEADROOM: f32 = 30.0;
 
-/// The running softmax sum over one query's negatives, taken a few of them at a time. The sum of their vectors,
-/// weighted by `exp(logit - largest)`, is kept by the caller.
+/// The softmax sum over some negatives of one query: `total` is the sum of `exp(logit - shift)`. The sum of their
+/// vectors, weighted alike, is kept by the caller.
 #[derive(Debug, Clone, Copy)]
 pub struct NegativeSum {
-    largest: f32,
+    shift: f32,
     pub(super) total: f32,
 }
 
 impl Default for NegativeSum {
     fn default() -> Self {
-        Self { largest: f32::NEG_INFINITY, total: 0.0 }
+        Self { shift: f32::NEG_INFINITY, total: 0.0 }
     }
 }
 
 impl NegativeSum {
-    /// Adds the first negatives of `ids`, as many as `logits` are: it holds their corrections and is left with
-    /// their corrected logits. `vectors` is the weighted sum so far, all zero at first. The rest of `ids` are rows
-    /// that come next, to be asked for meanwhile.
+    /// The sum over the first negatives of `ids`, as many as `weights` are: these are their corrections, and become
+    /// their `exp(corrected logit - shift)`. `vectors` is set to the weighted sum of their vectors. The rest of `ids`
+    /// are rows that come next, to be asked for meanwhile.
     ///
     /// `query` and `vectors` are padded rows; the item vectors must be padded too. Cost: O(T D).
-    pub fn add(
-        &mut self,
+    pub fn of(
         query: &[f32],
         items: ItemTable<'_>,
         ids: &[ItemId],
-        logits: &mut [f32],
+        weights: &mut [f32],
         vectors: &mut [f32],
-    ) {
+    ) -> Self {
         debug_assert_eq!(query.len(), items.vectors.stride(), "a padded query");
         // The number of vectors in a row is a constant for the usual sizes, so that they stay in registers.
         match query.len() / LANES {
-            1 => {
-                dispatch!(level(), simd => add_negatives::<_, 1>(simd, self, query, items, ids, logits, vectors))
-            }
-            2 => {
-                dispatch!(level(), simd => add_negatives::<_, 2>(simd, self, query, items, ids, logits, vectors))
-            }
-            4 => {
-                dispatch!(level(), simd => add_negatives::<_, 4>(simd, self, query, items, ids, logits, vectors))
-            }
-            8 => {
-                dispatch!(level(), simd => add_negatives::<_, 8>(simd, self, query, items, ids, logits, vectors))
-            }
-            _ => {
-                dispatch!(level(), simd => add_long_negatives(simd, self, query, items, ids, logits, vectors))
-            }
+            1 => dispatch!(level(), simd => sum_negatives::<_, 1>(simd, query, items, ids, weights, vectors)),
+            2 => dispatch!(level(), simd => sum_negatives::<_, 2>(simd, query, items, ids, weights, vectors)),
+            4 => dispatch!(level(), simd => sum_negatives::<_, 4>(simd, query, items, ids, weights, vectors)),
+            8 => dispatch!(level(), simd => sum_negatives::<_, 8>(simd, query, items, ids, weights, vectors)),
+            _ => dispatch!(level(), simd => sum_long_negatives(simd, query, items, ids, weights, vectors)),
         }
+    }
+
+    /// The sum over the negatives of all `parts`; `factors` is filled with what a weight of each part is worth in it.
+    pub fn join<'a>(parts: impl Iterator<Item = &'a Self> + Clone, factors: &mut Vec<f32>) -> Self {
+        factors.clear();
+        factors.extend(parts.clone().map(|part| part.shift));
+        // Parts without negatives have no shift, and where there are only such, nothing matters.
+        let shift = simd::max(factors).max(f32::MIN);
+        simd::exp_shifted(factors, shift);
+        Self { shift, total: parts.zip(factors).map(|(part, factor)| part.total * *factor).sum() }
     }
 
     /// ln of the sum of the exponentials of all corrected logits.
     pub(super) fn log_sum(&self) -> f32 {
-        self.largest + self.total.ln()
+        self.shift + self.total.ln()
+    }
+
+    /// Moves to a shift that suits `logits`; returns what all that was summed before is to be multiplied by, where
+    /// that changes anything.
+    #[inline(always)]
+    fn fit<S: Simd>(&mut self, simd: S, logits: &[f32x16<S>; CHUNK / LANES]) -> Option<f32> {
+        let mut top = logits[0];
+        for &line in &logits[1..] {
+            top = top.max(line);
+        }
+        // One comparison in most cases: finding the largest of the lanes takes as long as their exponentials.
+        if !top.simd_gt(f32x16::splat(simd, self.shift + HEADROOM)).any_true() {
+            return None;
+        }
+        let top = top.reduce_max();
+        let scale = (self.shift - top).exp();
+        self.shift = top;
+        Some(scale)
     }
 }
 
-/// The body of [`NegativeSum::add`] for rows of `L` vectors. Streaming: the sum is rescaled when a larger logit appears.
+/// The body of [`NegativeSum::of`] for rows of `L` vectors.
 #[inline(always)]
-fn add_negatives<S: Simd, const L: usize>(
+fn sum_negatives<S: Simd, const L: usize>(
     simd: S,
-    sum: &mut NegativeSum,
     query: &[f32],
     items: ItemTable<'_>,
     ids: &[ItemId],
-    logits: &mut [f32],
+    weights: &mut [f32],
     vectors: &mut [f32],
-) {
+) -> NegativeSum {
     let zero = f32x16::splat(simd, 0.0);
-    let (mut q, mut sum_vector) = ([zero; L], [zero; L]);
+    let (mut q, mut sum_vector, mut totals) = ([zero; L], [zero; L], zero);
     for l in 0..L {
         q[l] = f32x16::from_slice(simd, &query[l * LANES..][..LANES]);
-        sum_vector[l] = f32x16::from_slice(simd, &vectors[l * LANES..][..LANES]);
     }
     let rows = items.vectors.data().as_chunks::<LANES>().0.as_chunks::<L>().0;
-    let mut weights = [0.0f32; CHUNK];
-    for (chunk, logits) in logits.chunks_mut(CHUNK).enumerate() {
-        let start = chunk * CHUNK;
-        let chunk_ids = &ids[start..start + logits.len()];
-        for (group, logits) in logits.chunks_mut(LANES).enumerate() {
-            let first = group * LANES;
+    let mut sum = NegativeSum::default();
+    let n = weights.len();
+    for start in (0..n).step_by(CHUNK) {
+        let end = n.min(start + CHUNK);
+        let chunk_ids = &ids[start..end];
+        let mut logits = [f32x16::splat(simd, f32::NEG_INFINITY); CHUNK / LANES];
+        let groups = chunk_ids.chunks(LANES).zip(&mut logits).zip(weights[start..end].chunks(LANES));
+        for (g, ((group, logits), corrections)) in groups.enumerate() {
             // The rows of the next sixteen are asked for before these are used.
-            for &next in ids.iter().skip(start + first + LANES).take(LANES) {
+            for &next in ids.iter().skip(start + (g + 1) * LANES).take(LANES) {
                 prefetch(rows[next as usize].as_flattened());
             }
-            let group_ids = &chunk_ids[first..first + logits.len()];
-            if let Some(ids) = group_ids.first_chunk() {
-                subtract(simd, group_dots(simd, rows, &q, ids), items, group_ids, logits);
-            } else {
-                let mut padded = [group_ids[0]; LANES];
-                padded[..group_ids.len()].copy_from_slice(group_ids);
-                subtract(simd, group_dots(simd, rows, &q, &padded), items, group_ids, logits);
+            *logits =
+                if let (Some(group), Some(corrections)) = (group.first_chunk(), corrections.first_chunk()) {
+                    group_dots(simd, rows, &q, group) - f32x16::load_array_ref(simd, corrections)
+                } else {
+                    let mut padded = [group[0]; LANES];
+                    padded[..group.len()].copy_from_slice(group);
+                    // What is missing from the last line weighs nothing.
+                    let mut line = [f32::INFINITY; LANES];
+                    line[..group.len()].copy_from_slice(corrections);
+                    group_dots(simd, rows, &q, &padded) - f32x16::load_array_ref(simd, &line)
+                };
+            if items.bias.is_some() {
+                *logits +=
+                    f32x16::from_fn(simd, |lane| group.get(lane).map_or(0.0, |&item| bias(items, item)));
             }
         }
-        if let Some(scale) = weigh(simd, sum, logits, &mut weights) {
-            for sum in &mut sum_vector {
-                *sum *= scale;
-            }
+        if let Some(scale) = sum.fit(simd, &logits) {
+            totals *= scale;
+            sum_vector.iter_mut().for_each(|sum| *sum *= scale);
+            weights[..start].iter_mut().for_each(|weight| *weight *= scale);
         }
-        for (&item, &weight) in chunk_ids.iter().zip(&weights) {
+        let chunk = &mut weights[start..end];
+        totals += weigh(simd, &logits, sum.shift, chunk);
+        for (&item, &weight) in chunk_ids.iter().zip(&*chunk) {
             let row = &rows[item as usize];
             let weight = f32x16::splat(simd, weight);
             for l in 0..L {
@@ -121,6 +151,30 @@ fn add_negatives<S: Simd, const L: usize>(
     for (l, sum) in sum_vector.iter().enumerate() {
         sum.store_slice(&mut vectors[l * LANES..][..LANES]);
     }
+    sum.total = totals.reduce_sum();
+    sum
+}
+
+/// Fills `weights` with `exp(logit - shift)`, zero for those that are not there, and returns their sums by lane.
+#[inline(always)]
+fn weigh<S: Simd>(
+    simd: S,
+    logits: &[f32x16<S>; CHUNK / LANES],
+    shift: f32,
+    weights: &mut [f32],
+) -> f32x16<S> {
+    let (zero, none) = (f32x16::splat(simd, 0.0), f32x16::splat(simd, f32::NEG_INFINITY));
+    let mut totals = zero;
+    for (&logit, weights) in logits.iter().zip(weights.chunks_mut(LANES)) {
+        let weight = logit.simd_gt(none).select(exp(simd, logit - shift), zero);
+        totals += weight;
+        if let Some(weights) = weights.first_chunk_mut::<LANES>() {
+            weight.store_slice(weights);
+        } else {
+            weights.copy_from_slice(&weight.as_slice()[..weights.len()]);
+        }
+    }
+    totals
 }
 
 /// The inner products of sixteen rows with the query.
@@ -141,79 +195,47 @@ fn group_dots<S: Simd, const L: usize>(
     lane_sums(products)
 }
 
-/// As [`add_negatives`], for rows of any length, whose sum does not fit the registers.
+/// As [`sum_negatives`], for rows of any length, whose sum does not fit the registers.
 #[inline(always)]
-fn add_long_negatives<S: Simd>(
+fn sum_long_negatives<S: Simd>(
     simd: S,
-    sum: &mut NegativeSum,
     query: &[f32],
     items: ItemTable<'_>,
     ids: &[ItemId],
-    logits: &mut [f32],
+    weights: &mut [f32],
     vectors: &mut [f32],
-) {
-    let mut weights = [0.0f32; CHUNK];
-    for (chunk, logits) in logits.chunks_mut(CHUNK).enumerate() {
-        let start = chunk * CHUNK;
-        let chunk_ids = &ids[start..start + logits.len()];
-        for (group, logits) in logits.chunks_mut(LANES).enumerate() {
-            let first = group * LANES;
-            let group_ids = &chunk_ids[first..first + logits.len()];
+) -> NegativeSum {
+    let (mut sum, mut totals) = (NegativeSum::default(), f32x16::splat(simd, 0.0));
+    vectors.fill(0.0);
+    let n = weights.len();
+    for start in (0..n).step_by(CHUNK) {
+        let end = n.min(start + CHUNK);
+        let mut logits = [f32x16::splat(simd, f32::NEG_INFINITY); CHUNK / LANES];
+        for (g, (group, logits)) in ids[start..end].chunks(LANES).zip(&mut logits).enumerate() {
+            let first = start + g * LANES;
             let mut products = [f32x16::splat(simd, 0.0); LANES];
-            for (k, (product, &item)) in products.iter_mut().zip(group_ids).enumerate() {
-                if let Some(&next) = ids.get(start + first + k + AHEAD_WIDE) {
+            for (k, (product, &item)) in products.iter_mut().zip(group).enumerate() {
+                if let Some(&next) = ids.get(first + k + AHEAD_WIDE) {
                     prefetch(items.vectors.padded_row(next as usize));
                 }
                 *product = partial_dot(simd, query, items.vectors.padded_row(item as usize));
             }
-            subtract(simd, lane_sums(products), items, group_ids, logits);
+            let dots = lane_sums(products);
+            *logits = f32x16::from_fn(simd, |lane| match group.get(lane) {
+                Some(&item) => dots.as_slice()[lane] + bias(items, item) - weights[first + lane],
+                None => f32::NEG_INFINITY,
+            });
         }
-        if let Some(scale) = weigh(simd, sum, logits, &mut weights) {
+        if let Some(scale) = sum.fit(simd, &logits) {
+            totals *= scale;
             vectors.iter_mut().for_each(|v| *v *= scale);
+            weights[..start].iter_mut().for_each(|weight| *weight *= scale);
         }
-        add_rows(simd, items, chunk_ids, &weights, vectors);
+        totals += weigh(simd, &logits, sum.shift, &mut weights[start..end]);
+        add_rows(simd, items, &ids[start..end], &weights[start..end], vectors);
     }
-}
-
-/// Turns the corrections of up to sixteen negatives, in `logits`, into corrected logits.
-#[inline(always)]
-fn subtract<S: Simd>(simd: S, dots: f32x16<S>, items: ItemTable<'_>, ids: &[ItemId], logits: &mut [f32]) {
-    if items.bias.is_none() && logits.len() == LANES {
-        (dots - f32x16::from_slice(simd, logits)).store_slice(logits);
-    } else {
-        for (k, logit) in logits.iter_mut().enumerate() {
-            *logit = dots.as_slice()[k] + bias(items, ids[k]) - *logit;
-        }
-    }
-}
-
-/// Adds a chunk of logits to the sum and fills `weights` with their `exp(logit - largest)`. Where one of them is the
-/// largest so far, returns what the vectors summed before are to be multiplied by.
-#[inline(always)]
-fn weigh<S: Simd>(simd: S, sum: &mut NegativeSum, logits: &[f32], weights: &mut [f32; CHUNK]) -> Option<f32> {
-    weights[..logits.len()].copy_from_slice(logits);
-    weights[logits.len()..].fill(f32::NEG_INFINITY);
-    let lines = weights.as_chunks_mut::<LANES>().0;
-    let none = f32x16::splat(simd, f32::NEG_INFINITY);
-    let mut top = none;
-    for line in &*lines {
-        top = top.max(f32x16::load_array_ref(simd, line));
-    }
-    let top = top.reduce_max();
-    let scale = (top > sum.largest).then(|| (sum.largest - top).exp());
-    if let Some(scale) = scale {
-        sum.total *= scale;
-        sum.largest = top;
-    }
-    let mut line_sum = f32x16::splat(simd, 0.0);
-    for line in lines {
-        let logit = f32x16::load_array_ref(simd, line);
-        let weight = logit.simd_gt(none).select(exp(simd, logit - sum.largest), f32x16::splat(simd, 0.0));
-        weight.store_slice(line);
-        line_sum += weight;
-    }
-    sum.total += line_sum.reduce_sum();
-    scale
+    sum.total = totals.reduce_sum();
+    sum
 }
 
 /// Sixteen partial sums of an inner product of padded rows.
@@ -228,7 +250,13 @@ pub(super) fn partial_dot<S: Simd>(simd: S, query: &[f32], row: &[f32]) -> f32x1
 
 /// `sum += weights[k] * vectors[ids[k]]`, a few columns at a time so that their sums stay in registers.
 #[inline(always)]
-pub(super) fn add_rows<S: Simd>(simd: S, items: ItemTable<'_>, ids: &[ItemId], weights: &[f32], sum: &mut [f32]) {
+pub(super) fn add_rows<S: Simd>(
+    simd: S,
+    items: ItemTable<'_>,
+    ids: &[ItemId],
+    weights: &[f32],
+    sum: &mut [f32],
+) {
     let mut column = 0;
     while column < sum.len() {
         column += match sum.len() - column {

@@ -43,32 +43,6 @@ pub fn exclude(places: &[u32], correction: &mut [f32], is_positive: impl Fn(u32)
     }
 }
 
-/// What turns a query's logits into the gradients at them.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NegativeGradient {
-    log_sum: f32,
-    pull: f32,
-}
-
-impl NegativeGradient {
-    /// `out[k] = scale *` the gradient at the corrected logit `logits[k]`.
-    #[inline(always)]
-    pub fn fill<S: Simd>(&self, simd: S, logits: &[f32], scale: f32, out: &mut [f32]) {
-        let pull = self.pull * scale;
-        let (lines, rest) = logits.as_chunks::<LANES>();
-        let (out_lines, out_rest) = out.as_chunks_mut::<LANES>();
-        for (logits, out) in lines.iter().zip(out_lines) {
-            (exp(simd, f32x16::load_array_ref(simd, logits) - self.log_sum) * pull).store_slice(out);
-        }
-        if !rest.is_empty() {
-            let mut line = [0.0; LANES];
-            line[..rest.len()].copy_from_slice(rest);
-            (exp(simd, f32x16::load_array_ref(simd, &line) - self.log_sum) * pull).store_slice(&mut line);
-            out_rest.copy_from_slice(&line[..rest.len()]);
-        }
-    }
-}
-
 /// The loss of one query and the gradients at its positives; buffers are reused from query to query.
 #[derive(Debug, Default)]
 pub struct SampledSoftmax {
@@ -85,7 +59,8 @@ impl Positives<'_> {
 
 impl SampledSoftmax {
     /// The loss of a query whose `n_draws` negatives are summed up in `negatives`. Turns `query_gradient`, which
-    /// holds their weighted vectors, into the gradient at the query, and fills that at the positives' logits.
+    /// holds their weighted vectors, into the gradient at the query, and fills that at the positives' logits. Also
+    /// returns what the weight of a negative in the sum is to be multiplied by to get the gradient at its logit.
     /// Cost: O(n D).
     pub fn finish(
         &mut self,
@@ -95,7 +70,7 @@ impl SampledSoftmax {
         positives: Positives<'_>,
         (negatives, n_draws): (&NegativeSum, usize),
         query_gradient: &mut [f32],
-    ) -> (f64, NegativeGradient) {
+    ) -> (f64, f32) {
         self.positives.resize(positives.items.len(), 0.0);
         dispatch!(level(), simd => self.positive_logits(simd, query, items, positives));
         let log_sum = negatives.log_sum();
@@ -105,7 +80,7 @@ impl SampledSoftmax {
         };
         let scale = pull / negatives.total;
         dispatch!(level(), simd => self.query_gradient(simd, items, positives, scale, query_gradient));
-        (loss, NegativeGradient { log_sum, pull })
+        (loss, scale)
     }
 
     /// Fills `positives` with their logits.
@@ -267,18 +242,24 @@ mod tests {
         positives: Positives<'_>,
         draws: &Draws,
     ) -> (f64, Vec<f32>, Vec<f32>, Vec<f32>) {
-        let (mut sum, mut logits, mut gradient) =
-            (NegativeSum::default(), draws.correction.clone(), vec![0.0; query.len()]);
+        let mut weights = draws.correction.clone();
         // In uneven pieces, as the partitions bring them.
         let cut = draws.items.len() / 3;
-        sum.add(query, items, &draws.items, &mut logits[..cut], &mut gradient);
-        sum.add(query, items, &draws.items[cut..], &mut logits[cut..], &mut gradient);
+        let (first, second) = weights.split_at_mut(cut);
+        let (mut gradient, mut other) = (vec![0.0; query.len()], vec![0.0; query.len()]);
+        let parts = [
+            NegativeSum::of(query, items, &draws.items, first, &mut gradient),
+            NegativeSum::of(query, items, &draws.items[cut..], second, &mut other),
+        ];
+        let mut factors = Vec::new();
+        let sum = NegativeSum::join(parts.iter(), &mut factors);
+        gradient.iter_mut().zip(&other).for_each(|(a, b)| *a = factors[0] * *a + factors[1] * b);
         let mut softmax = SampledSoftmax::default();
         let negatives = (&sum, draws.items.len());
-        let (loss, at) = softmax.finish(estimator, query, items, positives, negatives, &mut gradient);
-        let mut negatives = vec![0.0; logits.len()];
-        dispatch!(level(), simd => at.fill(simd, &logits, 1.0, &mut negatives));
-        (loss, gradient, negatives, softmax.positives)
+        let (loss, scale) = softmax.finish(estimator, query, items, positives, negatives, &mut gradient);
+        let factor = |k: usize| scale * factors[usize::from(k >= cut)];
+        weights.iter_mut().enumerate().for_each(|(k, weight)| *weight *= factor(k));
+        (loss, gradient, weights, softmax.positives)
     }
 
     #[test]

@@ -6,8 +6,9 @@
 use crate::config::Config;
 use crate::data::ItemId;
 
-/// Bytes of item vectors that a partition should hold: half of a small second-level cache.
-const PARTITION_BYTES: usize = 512 << 10;
+/// Bytes of item vectors that a partition should hold: with the gradients and moments of its rows, they fit a small
+/// second-level cache.
+const PARTITION_BYTES: usize = 256 << 10;
 /// Bounds of the number of partitions: enough for threads to share, few enough for each to be worth a visit.
 const FEWEST: usize = 8;
 const MOST: usize = 64;

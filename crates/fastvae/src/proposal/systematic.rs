@@ -82,6 +82,8 @@ fn draw<S: Simd>(
         return 1;
     }
     let scale = f64::from(n) / total;
+    // Of weights so small that this overflows, the last of sixteen takes all their draws.
+    let scale_in_node = scale.min(f64::from(f32::MAX)) as f32;
     let (mut below, mut drawn, mut n_runs) = (0.0, 0, 0);
     // Where the comb stands at the start of sixteen weights, in teeth.
     let mut start = offset;
@@ -98,10 +100,10 @@ fn draw<S: Simd>(
         }
         // How many teeth lie below the end of each weight; in the node's own small numbers, where f32 is exact enough.
         let ends = f32x16::load_array_ref(simd, sums);
-        let teeth = (ends * scale as f32 + fraction).to_int::<i32x16<S>>();
-        let most = i32x16::splat(simd, (drawn - first) as i32);
+        let most = f32x16::splat(simd, (drawn - first) as f32);
         let last = ends.simd_ge(f32x16::splat(simd, whole));
-        let teeth = last.select(most, teeth.min(most));
+        let teeth = last.select(most, (ends * scale_in_node + fraction).min(most));
+        let teeth = teeth.to_int::<i32x16<S>>();
         let counts = teeth - teeth.shift_elements_right::<1>(0);
         // Each weight is written and the end moves only past those with draws: which these are is a surprise, and a
         // branch would be guessed wrong.
@@ -156,7 +158,7 @@ mod tests {
     fn runs_equal_the_teeth_counted_one_by_one() {
         for n_weights in [16, 32, 256, 272, 5008, 65_536] {
             for n in [1, 2, 11, 16, 17, 64, 1000] {
-                for scale in [1.0, 1e-38, 1e25] {
+                for scale in [1.0, 1e-30, 1e25] {
                     let weights = weights(n_weights, n as u64, scale);
                     let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
                     let mut word = [0];
@@ -194,8 +196,7 @@ mod tests {
             let offset = f64::from(word[0]) / 4_294_967_296.0;
             for level in simd::levels() {
                 let mut runs = vec![Run::default(); n + 1];
-                let n_runs =
-                    dispatch!(level, simd => draw(simd, &weights, &mut sums, n as u32, offset, &|_| 0.0, &mut runs));
+                let n_runs = dispatch!(level, simd => draw(simd, &weights, &mut sums, n as u32, offset, &|_| 0.0, &mut runs));
                 assert_eq!(runs[..n_runs], expected, "{level:?}");
             }
         }
@@ -209,6 +210,11 @@ mod tests {
             assert!(runs.iter().all(|run| run.count > 0 && weights[run.slot as usize] > 0.0));
             assert_eq!(runs.iter().map(|run| run.count).sum::<u32>(), 300);
         }
+        // Also where weights are so small that their scale overflows.
+        let tiny = weights(64, 1, 1e-38);
+        let runs = draws(&tiny, 300, 0);
+        assert!(runs.iter().all(|run| run.count > 0 && tiny[run.slot as usize] > 0.0));
+        assert_eq!(runs.iter().map(|run| run.count).sum::<u32>(), 300);
         let mut single = vec![0.0; 4096];
         single[4095] = f32::MIN_POSITIVE;
         assert_eq!(draws(&single, 9, 0), [Run { slot: 4095, count: 9, log_base: 0.0 }]);

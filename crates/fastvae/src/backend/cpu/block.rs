@@ -3,21 +3,17 @@
 use std::time::Instant;
 
 use crate::backend::cpu::grouping::{BucketLayout, Buckets, Entry};
-use crate::backend::cpu::negatives::{BlockNegatives, ItemRows};
+use crate::backend::cpu::negatives::{BlockNegatives, ItemRows, PartNegatives};
 use crate::backend::{Phase, PhaseTimes, StepContext, StepReport};
 use crate::config::{Config, Estimator, ProposalKind};
 use crate::data::{Interactions, ItemId, UserId};
 use crate::loss::{KlWeight, Positives, SampledSoftmax, kl};
 use crate::math::{Matrix, Purpose, Stream, simd};
 use crate::model::{Parameters, bag, input_weights};
-use crate::proposal::{Draws, Proposal, Scratch};
+use crate::proposal::{Proposal, Scratch};
 
 /// Users per block: the unit of parallel work, large enough for the dense products.
 pub(super) const BLOCK: usize = 32;
-
-/// Blocks whose negatives are summed together, at most: their draws and the rows of a partition fit a second-level
-/// cache of two megabytes.
-pub(super) const GROUP: usize = 4;
 
 /// Log-variances are cut here: their exponentials stay finite.
 const MAX_LOG_VARIANCE: f32 = 60.0;
@@ -66,27 +62,6 @@ pub(super) struct BlockRows<'a> {
     pub query_gradient: &'a mut [f32],
 }
 
-impl BlockRows<'_> {
-    /// The rows of the block at position `block` of a group.
-    pub fn block(&mut self, block: usize, shared: &Shared<'_>) -> BlockRows<'_> {
-        fn part(rows: &mut [f32], block: usize, stride: usize) -> &mut [f32] {
-            let end = rows.len().min((block + 1) * BLOCK * stride);
-            &mut rows[block * BLOCK * stride..end]
-        }
-        let Parameters { encoder, items, head, .. } = shared.parameters;
-        let queries = shared.config.latent_samples * items.stride();
-        BlockRows {
-            users: &self.users[block * BLOCK..self.users.len().min((block + 1) * BLOCK)],
-            first: self.first + block * BLOCK,
-            encoded: part(self.encoded, block, encoder.stride()),
-            head: part(self.head, block, head.stride()),
-            head_gradient: part(self.head_gradient, block, head.stride()),
-            queries: part(self.queries, block, queries),
-            query_gradient: part(self.query_gradient, block, queries),
-        }
-    }
-}
-
 /// The buffers of one block, reused from step to step.
 #[derive(Debug)]
 pub(super) struct UserBlock {
@@ -105,7 +80,6 @@ pub(super) struct UserBlock {
     kept_weights: Vec<f32>,
     input_weights: Vec<f32>,
     words: Vec<u32>,
-    draws: Draws,
     scratch: Scratch,
     softmax: SampledSoftmax,
     weights: Vec<f32>,
@@ -125,7 +99,6 @@ impl UserBlock {
             kept_weights: Vec::new(),
             input_weights: Vec::new(),
             words: Vec::new(),
-            draws: Draws::default(),
             scratch: Scratch::default(),
             softmax: SampledSoftmax::default(),
             weights: Vec::new(),
@@ -222,7 +195,7 @@ impl UserBlock {
         let (stride, samples) = (parameters.items.stride(), config.latent_samples);
         let items = parameters.item_table();
         let estimator = shared.estimator(proposal);
-        self.negatives.begin(item_rows.partitions.len());
+        self.negatives.begin();
         for at in 0..rows.users.len() * samples {
             let user = rows.users[at / samples];
             let history = shared.train.row(user as usize).items;
@@ -231,9 +204,9 @@ impl UserBlock {
             let epoch = shared.context.epoch as u32;
             let stream = Stream::with_part(config.seed, Purpose::Negatives, part, epoch, user);
             let scratch = &mut self.scratch;
+            let negatives = self.negatives.push(&stream, history, item_rows);
             proposal.prepare(query, items, scratch);
-            proposal.spread(config.negatives, query, items, &stream, scratch, &mut self.draws);
-            let negatives = self.negatives.push(&self.draws, stream, history, item_rows);
+            proposal.spread(config.negatives, query, items, &stream, scratch, &mut negatives.draws);
             match estimator {
                 Estimator::Stratified => negatives.exclude(history, item_rows.partitions),
                 Estimator::Sampled => {
@@ -241,7 +214,6 @@ impl UserBlock {
                     proposal.correction(history, query, items, scratch, &mut negatives.correction);
                 }
             }
-            rows.query_gradient[at * stride..][..stride].fill(0.0);
         }
         self.times.lap(Phase::Draw, &mut lap);
     }
@@ -253,6 +225,7 @@ impl UserBlock {
         shared: &Shared<'_>,
         proposal: &dyn Proposal,
         item_rows: ItemRows<'_>,
+        parts: &[PartNegatives],
         rows: &mut BlockRows<'_>,
     ) {
         let mut lap = Instant::now();
@@ -265,19 +238,21 @@ impl UserBlock {
         self.targets.clear(partitions.len());
         for (at, negatives) in self.negatives.queries_mut().iter_mut().enumerate() {
             let history = shared.train.row(rows.users[at / samples] as usize);
+            let row = rows.first * samples + at;
+            let gradient = &mut rows.query_gradient[at * stride..][..stride];
+            let sum = negatives.gather(parts, row, gradient);
             let positives = Positives {
                 items: &negatives.positive_rows,
                 weights: history.weights,
                 correction: &negatives.correction,
             };
-            let gradient = &mut rows.query_gradient[at * stride..][..stride];
             let query = &rows.queries[at * stride..][..stride];
-            let sum = (&negatives.sum, config.negatives);
-            let (loss, at_negatives) = self.softmax.finish(estimator, query, items, positives, sum, gradient);
-            negatives.gradient = at_negatives;
+            let sum = (&sum, config.negatives);
+            let (loss, scale) = self.softmax.finish(estimator, query, items, positives, sum, gradient);
+            negatives.factors.iter_mut().for_each(|factor| *factor *= scale * share);
             self.report.likelihood_loss += loss * f64::from(share);
             gradient.iter_mut().for_each(|g| *g *= share);
-            let row = (rows.first * samples + at) as u32;
+            let row = row as u32;
             for (&item, &weight) in history.items.iter().zip(&self.softmax.positives) {
                 let place = partitions.place(item);
                 let entry = Entry { item: place, row, weight: weight * share };

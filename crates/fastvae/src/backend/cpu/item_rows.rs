@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use crate::backend::cpu::block::UserBlock;
 use crate::backend::cpu::grouping::{Entries, Entry, Grouping, Run, Source};
-use crate::backend::cpu::negatives::ItemRows;
+use crate::backend::cpu::negatives::{ItemRows, PartNegatives};
 use crate::backend::cpu::part_gradient::PartGradient;
 use crate::backend::cpu::rows::{RowTable, row_gradient, weight_sum};
 use crate::config::Optimizer;
@@ -21,8 +21,6 @@ use crate::optim::{Second, Update};
 
 /// Rows asked for ahead of their sum, where they come in no order that the processor could guess.
 const AHEAD: usize = 6;
-/// Weights of negatives computed at a time.
-const CHUNK: usize = 128;
 
 /// What one task needs, taken from a pool and given back: the rows of a partition are too many to make them anew in
 /// each step.
@@ -35,14 +33,13 @@ pub(super) struct PartBuffers {
     gradients: PartGradient,
 }
 
-/// Updates the item vectors touched by `blocks`; with dense Adam the untouched ones too. `queries` has one row for
-/// each query of the batch, and `share` is the weight of one query in its user's loss.
+/// Updates the item vectors touched by the positives of the blocks and the negatives of the parts; with dense Adam the
+/// untouched ones too. `queries` has one row for each query of the batch.
 pub(super) fn update_items(
     table: RowTable<'_>,
     rows: ItemRows<'_>,
-    blocks: &[UserBlock],
+    (blocks, parts): (&[UserBlock], &[PartNegatives]),
     queries: MatrixView<'_>,
-    share: f32,
     update: &Update,
     pool: &Mutex<Vec<PartBuffers>>,
 ) {
@@ -53,7 +50,7 @@ pub(super) fn update_items(
         let mut buffers = pool().pop().unwrap_or_default();
         let PartBuffers { grouping, gradient, gradients } = &mut buffers;
         let places = rows.partitions.range(partition);
-        let entries = PartEntries { blocks, partition, start: places.start, share };
+        let entries = PartEntries { blocks, negatives: &parts[partition], partition, start: places.start };
         if entries.len() >= places.len() {
             gradients.fit(places.len(), queries.cols());
             entries.add_to(gradients, queries, table.bias.is_some());
@@ -75,45 +72,36 @@ pub(super) fn update_items(
 /// The entries of a partition, block by block: positives, then negatives in the order of the queries.
 struct PartEntries<'a> {
     blocks: &'a [UserBlock],
+    negatives: &'a PartNegatives,
     partition: usize,
     /// First place of the partition.
     start: u32,
-    share: f32,
 }
 
 impl Entries for PartEntries<'_> {
     fn len(&self) -> usize {
-        let of_block = |block: &UserBlock| {
-            block.targets.bucket(self.partition).len() + block.negatives.parts[self.partition].places.len()
-        };
-        self.blocks.iter().map(of_block).sum()
+        let positives = self.blocks.iter().map(|block| block.targets.bucket(self.partition).len());
+        positives.sum::<usize>() + self.negatives.len()
     }
 
     fn items(&self, mut visit: impl FnMut(u32)) {
         for block in self.blocks {
             let positives = block.targets.bucket(self.partition).iter();
             positives.for_each(|entry| visit(entry.item - self.start));
-            let negatives = block.negatives.parts[self.partition].places.iter();
-            negatives.for_each(|place| visit(place - self.start));
         }
+        self.negatives.places().iter().for_each(|place| visit(place - self.start));
     }
 
     fn entries(&self, mut visit: impl FnMut(Entry)) {
         let mut row = 0;
-        let mut weights = [0.0; CHUNK];
         for block in self.blocks {
             let positives = block.targets.bucket(self.partition).iter();
             positives.for_each(|entry| visit(Entry { item: entry.item - self.start, ..*entry }));
-            let part = &block.negatives.parts[self.partition];
-            for (q, query) in block.negatives.queries().iter().enumerate() {
-                let range = part.range(q);
-                let places = part.places[range.clone()].chunks(CHUNK);
-                for (places, logits) in places.zip(part.logits[range].chunks(CHUNK)) {
-                    let weights = &mut weights[..places.len()];
-                    dispatch!(level(), simd => query.gradient.fill(simd, logits, self.share, weights));
-                    for (place, &weight) in places.iter().zip(&*weights) {
-                        visit(Entry { item: place - self.start, row, weight });
-                    }
+            for query in block.negatives.queries() {
+                let (places, weights) = self.negatives.of_query(row as usize);
+                let factor = query.factors[self.partition];
+                for (place, weight) in places.iter().zip(weights) {
+                    visit(Entry { item: place - self.start, row, weight: weight * factor });
                 }
                 row += 1;
             }
@@ -125,21 +113,15 @@ impl PartEntries<'_> {
     /// Adds the entries to the gradients of their rows, in order: the same sums bit for bit as by grouping.
     fn add_to(&self, gradients: &mut PartGradient, queries: MatrixView<'_>, with_bias: bool) {
         let mut row = 0;
-        let mut weights = [0.0; CHUNK];
         for block in self.blocks {
             for entry in block.targets.bucket(self.partition) {
                 let query = queries.padded_row(entry.row as usize);
-                gradients.add(query, self.start, &[entry.item], &[entry.weight], with_bias);
+                gradients.add(query, self.start, &[entry.item], (&[entry.weight], 1.0), with_bias);
             }
-            let part = &block.negatives.parts[self.partition];
-            for (q, query) in block.negatives.queries().iter().enumerate() {
-                let range = part.range(q);
-                let places = part.places[range.clone()].chunks(CHUNK);
-                for (places, logits) in places.zip(part.logits[range].chunks(CHUNK)) {
-                    let weights = &mut weights[..places.len()];
-                    dispatch!(level(), simd => query.gradient.fill(simd, logits, self.share, weights));
-                    gradients.add(queries.padded_row(row), self.start, places, weights, with_bias);
-                }
+            for query in block.negatives.queries() {
+                let (places, weights) = self.negatives.of_query(row);
+                let factor = query.factors[self.partition];
+                gradients.add(queries.padded_row(row), self.start, places, (weights, factor), with_bias);
                 row += 1;
             }
         }

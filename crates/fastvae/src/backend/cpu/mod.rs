@@ -32,11 +32,11 @@ use crate::model::Parameters;
 use crate::optim::{Moments, Update};
 use crate::proposal::{self, Proposal};
 
-use block::{BLOCK, BlockRows, GROUP, Shared, UserBlock};
+use block::{BLOCK, BlockRows, Shared, UserBlock};
 use full_softmax::{FullSoftmax, TILE_SHIFT};
 use grouping::{BucketLayout, Buckets};
 use item_rows::{PartBuffers, update_items};
-use negatives::{ItemRows, sum_negatives};
+use negatives::{ItemRows, PartNegatives};
 use rows::{BiasColumn, RowTable, update_rows};
 
 /// The optimiser's moments of every table.
@@ -104,6 +104,8 @@ pub struct CpuBackend {
     /// Whether the item tables are in the order of the proposal's partitions; else in that of the items.
     by_place: bool,
     blocks: Vec<UserBlock>,
+    /// The negatives of the step, by partition.
+    parts: Vec<PartNegatives>,
     buffers: BatchBuffers,
     part_buffers: Mutex<Vec<PartBuffers>>,
     /// Of the tasks that are not a block's.
@@ -148,6 +150,7 @@ impl CpuBackend {
                 query_gradient: Matrix::zeros(queries, config.latent),
             },
             parameters,
+            parts: Vec::new(),
             part_buffers: Mutex::default(),
             times: PhaseTimes::default(),
             config: config.clone(),
@@ -221,17 +224,6 @@ impl CpuBackend {
         context: StepContext,
         work: impl Fn(&mut UserBlock, &Shared<'_>, &mut BlockRows<'_>) + Sync,
     ) {
-        self.for_each_group(users, context, 1, |blocks, shared, rows| work(&mut blocks[0], shared, rows));
-    }
-
-    /// As [`CpuBackend::for_each_block`], on groups of `size` blocks.
-    fn for_each_group(
-        &mut self,
-        users: &[UserId],
-        context: StepContext,
-        size: usize,
-        work: impl Fn(&mut [UserBlock], &Shared<'_>, &mut BlockRows<'_>) + Sync,
-    ) {
         let shared = Shared {
             config: &self.config,
             train: &self.train,
@@ -242,16 +234,15 @@ impl CpuBackend {
             item_layout: self.item_layout,
         };
         let n_blocks = users.len().div_ceil(BLOCK);
-        let n_users = size * BLOCK;
         let BatchBuffers { factored, hidden, head, head_gradient, queries, query_gradient, .. } =
             &mut self.buffers;
         let encoded = factored.as_mut().map_or(hidden, |(sums, _)| sums);
-        let encoded_rows = n_users * encoded.stride();
-        let head_rows = n_users * head_gradient.stride();
-        let query_rows = n_users * self.config.latent_samples * queries.stride();
+        let encoded_rows = BLOCK * encoded.stride();
+        let head_rows = BLOCK * head_gradient.stride();
+        let query_rows = BLOCK * self.config.latent_samples * queries.stride();
         self.blocks[..n_blocks]
-            .par_chunks_mut(size)
-            .zip(users.par_chunks(n_users))
+            .par_iter_mut()
+            .zip(users.par_chunks(BLOCK))
             .zip(encoded.data_mut().par_chunks_mut(encoded_rows))
             .zip(head.data_mut().par_chunks_mut(head_rows))
             .zip(head_gradient.data_mut().par_chunks_mut(head_rows))
@@ -259,11 +250,11 @@ impl CpuBackend {
             .zip(query_gradient.data_mut().par_chunks_mut(query_rows))
             .enumerate()
             .for_each(
-                |(g, ((((((blocks, users), encoded), head), head_gradient), queries), query_gradient))| {
-                    let first = g * n_users;
+                |(b, ((((((block, users), encoded), head), head_gradient), queries), query_gradient))| {
+                    let first = b * BLOCK;
                     let mut rows =
                         BlockRows { users, first, encoded, head, head_gradient, queries, query_gradient };
-                    work(blocks, &shared, &mut rows);
+                    work(block, &shared, &mut rows);
                 },
             );
     }
@@ -300,26 +291,23 @@ impl CpuBackend {
         self.dense_forward(users.len());
         let proposal = self.proposal.take().expect("a sampling model has a proposal");
         let rows = ItemRows { partitions: proposal.partitions(), by_place: self.by_place };
-        let n_blocks = users.len().div_ceil(BLOCK);
-        let size = n_blocks.div_ceil(rayon::current_num_threads()).clamp(1, GROUP);
-        self.for_each_group(users, context, size, |blocks, shared, group| {
-            let samples = shared.config.latent_samples;
-            for (b, block) in blocks.iter_mut().enumerate() {
-                let mut group = group.block(b, shared);
-                block.draw_latent(shared, &mut group);
-                block.spread(shared, proposal.as_ref(), rows, &mut group);
-            }
-            let n = group.users.len() * samples * shared.parameters.items.stride();
-            let items = shared.parameters.item_table();
-            let (queries, gradients) = (&group.queries[..n], &mut group.query_gradient[..n]);
-            let times = sum_negatives(blocks, proposal.as_ref(), items, rows, queries, gradients);
-            blocks[0].times.add(&times);
-            for (b, block) in blocks.iter_mut().enumerate() {
-                let mut group = group.block(b, shared);
-                block.loss(shared, proposal.as_ref(), rows, &mut group);
-                block.head_gradient(shared, &mut group);
-            }
+        self.for_each_block(users, context, |block, shared, group| {
+            block.draw_latent(shared, group);
+            block.spread(shared, proposal.as_ref(), rows, group);
         });
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.resize_with(rows.partitions.len(), PartNegatives::default);
+        let blocks = used_blocks(&self.blocks, users);
+        let queries = self.buffers.queries.view().rows_from(0, users.len() * self.config.latent_samples);
+        let items = self.parameters.item_table();
+        parts.par_iter_mut().enumerate().with_max_len(1).for_each(|(partition, part)| {
+            part.sum(partition, blocks, proposal.as_ref(), items, rows, queries);
+        });
+        self.for_each_block(users, context, |block, shared, group| {
+            block.loss(shared, proposal.as_ref(), rows, &parts, group);
+            block.head_gradient(shared, group);
+        });
+        self.parts = parts;
         self.proposal = Some(proposal);
         self.dense_backward(users.len());
     }
@@ -366,7 +354,6 @@ impl CpuBackend {
         let by_place = self.by_place;
         let rows =
             self.proposal.as_ref().map(|proposal| ItemRows { partitions: proposal.partitions(), by_place });
-        let share = 1.0 / self.config.latent_samples as f32;
         let n = users.len();
         let hidden = self.buffers.hidden.view().rows_from(0, n);
         let hidden_gradient = self.buffers.hidden_gradient.view().rows_from(0, n);
@@ -380,7 +367,7 @@ impl CpuBackend {
         let Parameters { encoder, encoder_map, hidden_bias, head, head_bias, items, item_bias, .. } =
             &mut self.parameters;
         let moments = &mut self.moments;
-        let (encoder_layout, part_buffers) = (self.encoder_layout, &self.part_buffers);
+        let (encoder_layout, part_buffers, parts) = (self.encoder_layout, &self.part_buffers, &self.parts);
         let timed = |phase: Phase, work: &mut dyn FnMut()| {
             let (mut times, mut lap) = (PhaseTimes::default(), Instant::now());
             work();
@@ -391,7 +378,7 @@ impl CpuBackend {
             if let Some(rows) = rows {
                 let bias = bias_column(item_bias, &mut moments.item_bias);
                 let table = RowTable { rows: items, moments: &mut moments.items, bias };
-                update_items(table, rows, blocks, queries, share, update, part_buffers);
+                update_items(table, rows, (blocks, parts), queries, update, part_buffers);
             }
         };
         let mut update_encoder = || {
@@ -461,6 +448,7 @@ impl Backend for CpuBackend {
     fn phase_times(&self) -> PhaseTimes {
         let mut sum = self.times;
         self.blocks.iter().for_each(|block| sum.add(&block.times));
+        self.parts.iter().for_each(|part| sum.add(&part.times));
         sum
     }
 

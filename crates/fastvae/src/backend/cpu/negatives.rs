@@ -1,18 +1,18 @@
 //! The negatives of a batch, partition by partition.
 //!
-//! Queries are drawn for one by one, and their draws are put down by partition. Then, for each partition, the draws
-//! of all queries are settled and added to the queries' softmax sums: the rows of a partition stay in the
-//! second-level cache meanwhile. Each query sees the partitions in one order, so results do not depend on how
-//! queries are grouped.
+//! Queries are drawn for one by one, as far as to know how many draws fall where. Then each partition is one task: it
+//! chooses the items of the draws that fell in it and adds them to softmax sums of its own, query after query, so that
+//! the rows of a partition are loaded once for the whole batch. At last each query puts the sums of its partitions
+//! together, in their order: results do not depend on the number of threads.
 
 use std::time::Instant;
 
 use crate::backend::cpu::block::UserBlock;
 use crate::backend::{Phase, PhaseTimes};
 use crate::data::ItemId;
-use crate::loss::{NegativeGradient, NegativeSum, exclude};
-use crate::math::Stream;
-use crate::proposal::{Draws, ItemTable, Partitions, Proposal, Run, Settling};
+use crate::loss::{NegativeSum, exclude};
+use crate::math::{Matrix, MatrixView, Stream, simd};
+use crate::proposal::{Draws, ItemTable, Partitions, Proposal, Settling};
 
 /// The row of an item in the item table: its place where the table is in the order of the partitions.
 #[derive(Debug, Clone, Copy)]
@@ -40,105 +40,39 @@ pub(super) struct BlockNegatives {
     /// Those of this batch first, then some left over from larger ones, whose memory is reused.
     queries: Vec<QueryNegatives>,
     n_queries: usize,
-    /// By partition.
-    pub parts: Vec<PartDraws>,
 }
 
 /// What is kept of one query.
 #[derive(Debug, Default)]
 pub(super) struct QueryNegatives {
-    pub sum: NegativeSum,
-    pub gradient: NegativeGradient,
+    /// Where the draws fell.
+    pub draws: Draws,
+    /// For each partition, what turns the weights of its draws into the gradients at their logits.
+    pub factors: Vec<f32>,
     /// The rows of the user's positives.
     pub positive_rows: Vec<u32>,
     /// Their `ln Q`, for the sampled estimator.
     pub correction: Vec<f32>,
     /// Where the draws come from.
-    stream: Option<Stream>,
+    pub stream: Option<Stream>,
     /// The places of the positives, ascending, for the stratified estimator.
     excluded: Vec<u32>,
 }
 
-/// The draws of a block that fall in one partition, query after query.
-#[derive(Debug, Default)]
-pub(super) struct PartDraws {
-    pub places: Vec<u32>,
-    /// Corrections; corrected logits once they are summed.
-    pub logits: Vec<f32>,
-    /// Where the draws of each query end.
-    ends: Vec<u32>,
-    /// Draws that wait for their places.
-    runs: Vec<Run>,
-    /// Where the runs of each query end.
-    run_ends: Vec<u32>,
-}
-
-impl PartDraws {
-    /// How many draws there are.
-    pub fn len(&self) -> usize {
-        self.ends.last().map_or(0, |&end| end as usize)
-    }
-
-    /// Makes room for `n` draws; what stands there is left over from before.
-    fn resize(&mut self, n: usize) {
-        self.places.resize(n, 0);
-        self.logits.resize(n, 0.0);
-    }
-
-    /// The draws of query `query`.
-    #[inline(always)]
-    pub fn range(&self, query: usize) -> std::ops::Range<usize> {
-        stretch(&self.ends, query)
-    }
-}
-
-/// The stretch that ends at `ends[k]`.
-#[inline(always)]
-fn stretch(ends: &[u32], k: usize) -> std::ops::Range<usize> {
-    let start = if k == 0 { 0 } else { ends[k - 1] };
-    start as usize..ends[k] as usize
-}
-
 impl BlockNegatives {
     /// Forgets the last batch.
-    pub fn begin(&mut self, n_partitions: usize) {
+    pub fn begin(&mut self) {
         self.n_queries = 0;
-        self.parts.resize_with(n_partitions, PartDraws::default);
-        for part in &mut self.parts {
-            part.ends.clear();
-            part.runs.clear();
-            part.run_ends.clear();
-        }
     }
 
-    /// Takes the draws of the next query, of a user with positives `history`.
-    pub fn push(
-        &mut self,
-        draws: &Draws,
-        stream: Stream,
-        history: &[ItemId],
-        rows: ItemRows<'_>,
-    ) -> &mut QueryNegatives {
-        for (partition, part) in self.parts.iter_mut().enumerate() {
-            let range = draws.range(partition);
-            let start = part.len();
-            part.ends.push((start + range.len()) as u32);
-            if let Some(runs) = draws.runs(partition) {
-                part.runs.extend_from_slice(runs);
-                part.run_ends.push(part.runs.len() as u32);
-            } else {
-                part.resize(start);
-                part.places.extend_from_slice(&draws.places[range.clone()]);
-                part.logits.extend_from_slice(&draws.correction[range]);
-            }
-        }
+    /// The next query, of a user with positives `history`.
+    pub fn push(&mut self, stream: &Stream, history: &[ItemId], rows: ItemRows<'_>) -> &mut QueryNegatives {
         if self.n_queries == self.queries.len() {
             self.queries.push(QueryNegatives::default());
         }
         let query = &mut self.queries[self.n_queries];
         self.n_queries += 1;
-        query.sum = NegativeSum::default();
-        query.stream = Some(stream);
+        query.stream = Some(stream.clone());
         query.excluded.clear();
         query.positive_rows.clear();
         query.positive_rows.extend(history.iter().map(|&item| rows.of_item(item)));
@@ -154,31 +88,6 @@ impl BlockNegatives {
     pub fn queries_mut(&mut self) -> &mut [QueryNegatives] {
         &mut self.queries[..self.n_queries]
     }
-
-    /// Settles the draws of all queries in one partition; draws of positives are taken out.
-    fn settle(&mut self, partition: usize, proposal: &dyn Proposal, buffers: &mut Buffers) {
-        let places = proposal.partitions().range(partition);
-        let part = &mut self.parts[partition];
-        part.resize(part.len());
-        for (q, query) in self.queries[..self.n_queries].iter().enumerate() {
-            let range = part.range(q);
-            let (drawn, correction) = (&mut part.places[range.clone()], &mut part.logits[range]);
-            if !part.run_ends.is_empty() {
-                let runs = &part.runs[stretch(&part.run_ends, q)];
-                let stream = query.stream.as_ref().expect("a query that was pushed has a stream");
-                proposal.settle(partition, stream, runs, drawn, correction, &mut buffers.settling);
-            }
-            let from = query.excluded.partition_point(|&place| place < places.start);
-            let here = &query.excluded[from..];
-            let here = &here[..here.partition_point(|&place| place < places.end)];
-            if !here.is_empty() {
-                let marks = &mut buffers.marks;
-                marks.set(here, places.start);
-                exclude(drawn, correction, |place| marks.contains(place - places.start));
-                marks.clear(here, places.start);
-            }
-        }
-    }
 }
 
 impl QueryNegatives {
@@ -187,52 +96,170 @@ impl QueryNegatives {
         self.excluded.extend(history.iter().map(|&item| partitions.place(item)));
         self.excluded.sort_unstable();
     }
+
+    /// Puts the sums of the partitions together for query `row` of the batch: `vectors` is left with the weighted
+    /// vectors of all negatives, and `factors` with the weight of each partition's own.
+    pub fn gather(&mut self, parts: &[PartNegatives], row: usize, vectors: &mut [f32]) -> NegativeSum {
+        vectors.fill(0.0);
+        let sum = NegativeSum::join(parts.iter().map(|part| &part.sums[row]), &mut self.factors);
+        for (part, &factor) in parts.iter().zip(&self.factors) {
+            simd::axpy(factor, part.vectors.row(row), vectors);
+        }
+        sum
+    }
 }
 
-#[derive(Default)]
+/// The draws of a batch that fall in one partition, query after query.
+#[derive(Debug)]
+pub(super) struct PartNegatives {
+    places: Vec<u32>,
+    /// Corrections at first, then `exp(corrected logit - shift)`, the shift being that of the query's sum.
+    weights: Vec<f32>,
+    /// Where the draws of each query end.
+    ends: Vec<u32>,
+    /// The softmax sums of each query.
+    sums: Vec<NegativeSum>,
+    /// Their vectors, by query.
+    vectors: Matrix,
+    pub times: PhaseTimes,
+    buffers: Buffers,
+}
+
+impl Default for PartNegatives {
+    fn default() -> Self {
+        Self {
+            places: Vec::new(),
+            weights: Vec::new(),
+            ends: Vec::new(),
+            sums: Vec::new(),
+            vectors: Matrix::zeros(0, 0),
+            times: PhaseTimes::default(),
+            buffers: Buffers::default(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
 struct Buffers {
     settling: Settling,
     marks: Marks,
     rows: Vec<u32>,
 }
 
-/// Sums up the negatives of the queries of some blocks; `queries` and `gradients` are the padded rows of these.
-pub(super) fn sum_negatives(
-    blocks: &mut [UserBlock],
-    proposal: &dyn Proposal,
-    items: ItemTable<'_>,
-    rows: ItemRows<'_>,
-    queries: &[f32],
-    gradients: &mut [f32],
-) -> PhaseTimes {
-    let (mut times, mut lap) = (PhaseTimes::default(), Instant::now());
-    let stride = items.vectors.stride();
-    let mut buffers = Buffers::default();
-    for partition in 0..proposal.partitions().len() {
-        let mut rest = queries.chunks_exact(stride).zip(gradients.chunks_exact_mut(stride));
-        for block in &mut *blocks {
-            let negatives = &mut block.negatives;
-            negatives.settle(partition, proposal, &mut buffers);
-            times.lap(Phase::Settle, &mut lap);
-            let part = &mut negatives.parts[partition];
-            let drawn = if rows.by_place {
-                &part.places
-            } else {
-                buffers.rows.clear();
-                buffers.rows.extend(part.places.iter().map(|&place| rows.of_place(place)));
-                &buffers.rows
-            };
-            let mut start = 0;
-            for (query, &end) in negatives.queries[..negatives.n_queries].iter_mut().zip(&part.ends) {
-                let (z, gradient) = rest.next().expect("a row for each query");
-                let end = end as usize;
-                query.sum.add(z, items, &drawn[start..], &mut part.logits[start..end], gradient);
+impl PartNegatives {
+    /// How many draws there are.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The places of all draws.
+    pub fn places(&self) -> &[u32] {
+        &self.places
+    }
+
+    /// The places and weights of the draws of query `row`.
+    #[inline(always)]
+    pub fn of_query(&self, row: usize) -> (&[u32], &[f32]) {
+        let range = self.range(row);
+        (&self.places[range.clone()], &self.weights[range])
+    }
+
+    #[inline(always)]
+    fn range(&self, row: usize) -> std::ops::Range<usize> {
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        start as usize..self.ends[row] as usize
+    }
+
+    /// Chooses the items of the draws of `blocks` in this partition, and sums them up; `queries` has a row for each.
+    pub fn sum(
+        &mut self,
+        partition: usize,
+        blocks: &[UserBlock],
+        proposal: &dyn Proposal,
+        items: ItemTable<'_>,
+        rows: ItemRows<'_>,
+        queries: MatrixView<'_>,
+    ) {
+        let mut lap = Instant::now();
+        if self.vectors.rows() < queries.rows() || self.vectors.cols() != queries.cols() {
+            self.vectors = Matrix::zeros(queries.rows(), queries.cols());
+        }
+        self.ends.clear();
+        self.sums.clear();
+        let per_query = |query: &QueryNegatives| query.draws.range(partition).len();
+        let n: usize = blocks.iter().flat_map(|block| block.negatives.queries()).map(per_query).sum();
+        self.places.resize(n, 0);
+        self.weights.resize(n, 0.0);
+        let (mut first, mut start) = (0, 0);
+        for block in blocks {
+            for query in block.negatives.queries() {
+                let end = start + per_query(query);
+                self.settle(partition, query, start..end, proposal);
+                self.ends.push(end as u32);
                 start = end;
             }
-            times.lap(Phase::Softmax, &mut lap);
+            self.times.lap(Phase::Settle, &mut lap);
+            let last = self.ends.len();
+            self.add_up(first..last, items, rows, queries);
+            first = last;
+            self.times.lap(Phase::Softmax, &mut lap);
         }
     }
-    times
+
+    /// Fills the places and corrections of one query's draws; those of positives are taken out.
+    fn settle(
+        &mut self,
+        partition: usize,
+        query: &QueryNegatives,
+        range: std::ops::Range<usize>,
+        proposal: &dyn Proposal,
+    ) {
+        let Self { places, weights, buffers, .. } = self;
+        let (drawn, correction) = (&mut places[range.clone()], &mut weights[range]);
+        if let Some(runs) = query.draws.runs(partition) {
+            let stream = query.stream.as_ref().expect("a query that was pushed has a stream");
+            proposal.settle(partition, stream, runs, drawn, correction, &mut buffers.settling);
+        } else {
+            let range = query.draws.range(partition);
+            drawn.copy_from_slice(&query.draws.places[range.clone()]);
+            correction.copy_from_slice(&query.draws.correction[range]);
+        }
+        let places = proposal.partitions().range(partition);
+        let from = query.excluded.partition_point(|&place| place < places.start);
+        let here = &query.excluded[from..];
+        let here = &here[..here.partition_point(|&place| place < places.end)];
+        if !here.is_empty() {
+            let marks = &mut buffers.marks;
+            marks.set(here, places.start);
+            exclude(drawn, correction, |place| marks.contains(place - places.start));
+            marks.clear(here, places.start);
+        }
+    }
+
+    /// Sums up the settled draws of some queries.
+    fn add_up(
+        &mut self,
+        of: std::ops::Range<usize>,
+        items: ItemTable<'_>,
+        rows: ItemRows<'_>,
+        queries: MatrixView<'_>,
+    ) {
+        let (start, end) = (self.range(of.start).start, self.range(of.end - 1).end);
+        let Self { places, weights, ends, sums, vectors, buffers, .. } = self;
+        let mut drawn = &places[start..end];
+        if !rows.by_place {
+            buffers.rows.clear();
+            buffers.rows.extend(drawn.iter().map(|&place| rows.of_place(place)));
+            drawn = &buffers.rows;
+        }
+        let mut weights = &mut weights[start..end];
+        for row in of {
+            let n = ends[row] as usize - (end - weights.len());
+            let (mine, rest) = weights.split_at_mut(n);
+            sums.push(NegativeSum::of(queries.padded_row(row), items, drawn, mine, vectors.row_mut(row)));
+            (drawn, weights) = (&drawn[n..], rest);
+        }
+    }
 }
 
 /// A set of numbers as one bit each; cleared one by one, so that a use costs what it holds.

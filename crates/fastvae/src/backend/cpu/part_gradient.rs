@@ -36,12 +36,19 @@ impl PartGradient {
         self.flags.resize(n_rows, 0);
     }
 
-    /// Adds `weights[k] * query` to the row of `places[k]`, counted from `start`; `query` is a padded row.
+    /// Adds `weights[k] * factor * query` to the row of `places[k]`, counted from `start`; `query` is a padded row.
     #[inline(always)]
-    pub fn add(&mut self, query: &[f32], start: u32, places: &[u32], weights: &[f32], with_bias: bool) {
+    pub fn add(
+        &mut self,
+        query: &[f32],
+        start: u32,
+        places: &[u32],
+        weights: (&[f32], f32),
+        with_bias: bool,
+    ) {
         if with_bias {
-            for (place, weight) in places.iter().zip(weights) {
-                self.bias[(place - start) as usize] += weight;
+            for (place, weight) in places.iter().zip(weights.0) {
+                self.bias[(place - start) as usize] += weight * weights.1;
             }
         }
         let Self { rows, flags, .. } = self;
@@ -80,7 +87,7 @@ fn add_to<S: Simd, const L: usize>(
     query: &[f32],
     start: u32,
     places: &[u32],
-    weights: &[f32],
+    (weights, factor): (&[f32], f32),
 ) {
     let mut q = [f32x16::splat(simd, 0.0); L];
     for (l, q) in q.iter_mut().enumerate() {
@@ -89,7 +96,7 @@ fn add_to<S: Simd, const L: usize>(
     for (place, &weight) in places.iter().zip(weights) {
         let at = (place - start) as usize;
         flags[at] = 1;
-        let weight = f32x16::splat(simd, weight);
+        let weight = f32x16::splat(simd, weight * factor);
         let row = &mut rows[at * L * LANES..][..L * LANES];
         for (l, q) in q.iter().enumerate() {
             let lane = &mut row[l * LANES..][..LANES];
@@ -107,13 +114,13 @@ fn add_to_any<S: Simd>(
     query: &[f32],
     start: u32,
     places: &[u32],
-    weights: &[f32],
+    (weights, factor): (&[f32], f32),
 ) {
     let stride = query.len();
     for (place, &weight) in places.iter().zip(weights) {
         let at = (place - start) as usize;
         flags[at] = 1;
-        let weight = f32x16::splat(simd, weight);
+        let weight = f32x16::splat(simd, weight * factor);
         let row = &mut rows[at * stride..][..stride];
         for (lane, q) in row.chunks_exact_mut(LANES).zip(query.chunks_exact(LANES)) {
             f32x16::from_slice(simd, q).mul_add(weight, f32x16::from_slice(simd, lane)).store_slice(lane);
@@ -145,7 +152,7 @@ mod tests {
                 let weights: Vec<f32> = (0..100).map(|_| stream.normal() as f32).collect();
                 buckets.extend(layout, &items, &weights, 1.0, query as u32);
                 let places: Vec<u32> = items.iter().map(|item| start + item).collect();
-                gradients.add(queries.row(query), start, &places, &weights, true);
+                gradients.add(queries.row(query), start, &places, (&weights, 1.0), true);
             }
             let mut grouping = Grouping::default();
             let entries = BucketEntries { blocks: &[&buckets], bucket: 0, layout };

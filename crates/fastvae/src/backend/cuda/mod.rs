@@ -27,6 +27,7 @@ use crate::config::{Config, Device, ModelKind, ProposalKind, WeightDecayMode};
 use crate::data::{Interactions, ItemId, UserId};
 use crate::error::{Error, Result};
 use crate::loss::KlWeight;
+use crate::math::matrix::LANES;
 use crate::model::Parameters;
 
 use device::{Gpu, Lane, Memory, failed};
@@ -167,7 +168,7 @@ impl CudaBackend {
         let is_softmax = sampled && matches!(kind, ProposalKind::Softmax | ProposalKind::MidxExact);
         let softmax = if is_softmax { Some(SoftmaxDraws::new(&gpu, &mut memory, &run)?) } else { None };
         let index = if is_midx {
-            let (_, _, bytes) = draw_sizes(&run);
+            let (_, bytes) = draw_sizes(&run);
             let remedy = ("codewords", "give fewer codewords, or train with --device cpu");
             gpu.allow_shared("draw_midx", bytes, remedy)?;
             Some(IndexBuilder::new(&gpu, &mut memory, config, &train)?)
@@ -283,18 +284,13 @@ impl CudaBackend {
         }
         match self.config.proposal {
             ProposalKind::Uniform | ProposalKind::Popularity => {
-                let mut tree = tables::tree_len(self.run.n_slots);
-                let bytes = (tree + 2 * self.run.n_slots + 2) * 4;
-                let mut run = self.run;
-                let arguments = &mut [(&raw mut run).cast(), (&raw mut tree).cast()];
-                // SAFETY: the arguments of `draw_fixed`.
-                unsafe { self.gpu.launch("draw_fixed", (queries, 1), DRAW_THREADS, bytes, arguments) }
+                let bytes = spread_bytes(self.run.n_slots);
+                self.launch(Lane::Main, "draw_fixed", (queries, 1), DRAW_THREADS, bytes)
             }
             _ => {
-                let (mut partial, mut tree, bytes) = draw_sizes(&self.run);
+                let (mut partial, bytes) = draw_sizes(&self.run);
                 let mut run = self.run;
-                let arguments =
-                    &mut [(&raw mut run).cast(), (&raw mut partial).cast(), (&raw mut tree).cast()];
+                let arguments = &mut [(&raw mut run).cast(), (&raw mut partial).cast()];
                 // SAFETY: the arguments of `draw_midx`.
                 unsafe { self.gpu.launch("draw_midx", (queries, 1), DRAW_THREADS, bytes, arguments) }
             }
@@ -367,12 +363,15 @@ fn loss_kernel(run: &Run) -> &'static str {
     }
 }
 
-/// Values of `draw_midx`'s partial sums and of its tree, and bytes of its shared memory.
-fn draw_sizes(run: &Run) -> (u32, u32, u32) {
+/// Values of `draw_midx`'s partial sums, and bytes of its shared memory.
+fn draw_sizes(run: &Run) -> (u32, u32) {
     let partial = DRAW_THREADS.max(2 * run.score_stride);
-    let tree = tables::tree_len(run.n_slots);
-    let counts = run.n_slots.div_ceil(tables::FAN_OUT) * tables::FAN_OUT + 1;
-    (partial, tree, (4 * run.score_stride + partial + tree + 2 * counts + 1) * 4)
+    (partial, (4 * run.score_stride + partial) * 4 + spread_bytes(run.n_slots))
+}
+
+/// Bytes of shared memory that draws are spread over `n_slots` with: the nodes, and of each slot the sum and the start.
+fn spread_bytes(n_slots: u32) -> u32 {
+    (n_slots / LANES as u32 + 1) * 8 + (2 * n_slots + 1) * 4
 }
 
 impl Backend for CudaBackend {

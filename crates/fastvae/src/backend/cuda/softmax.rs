@@ -3,54 +3,42 @@
 use super::device::{Gpu, Memory};
 use super::rank::queue_scores;
 use super::state::{Pointer, Run};
-use super::tables::{FAN_OUT, n_levels, tree_len};
 use crate::error::Result;
+use crate::math::matrix::LANES;
 
 const THREADS: u32 = 512;
 
-/// Buffers of the draws: a score and a tree over all items for each query.
+/// Buffers of the draws: for each query a score and a sum of each item, and a node of each sixteen.
 #[derive(Debug)]
 pub(super) struct SoftmaxDraws {
     scores: Pointer,
-    trees: Pointer,
-    tree_len: u64,
-    n_levels: u32,
-    padded: u32,
+    sums: Pointer,
+    nodes: Pointer,
 }
 
 impl SoftmaxDraws {
     pub fn new(gpu: &Gpu, memory: &mut Memory, run: &Run) -> Result<Self> {
         let queries = (run.batch * run.samples) as usize;
-        let leaves = run.n_items.next_multiple_of(FAN_OUT);
-        let (tree, padded) = (tree_len(leaves), run.negatives.next_power_of_two());
-        gpu.allow_shared(
-            "draw_softmax",
-            padded * 4,
-            ("negatives", "give fewer, or train with --device cpu"),
-        )?;
+        let n_nodes = (run.n_items as usize).div_ceil(LANES);
         Ok(Self {
             scores: memory.zeros::<f32>(gpu, queries * run.n_items as usize)?,
-            trees: memory.zeros::<f32>(gpu, queries * tree as usize)?,
-            tree_len: u64::from(tree),
-            n_levels: n_levels(leaves),
-            padded,
+            sums: memory.zeros::<f32>(gpu, queries * n_nodes * LANES)?,
+            nodes: memory.zeros::<f64>(gpu, queries * (n_nodes + 1))?,
         })
     }
 
     /// Queues the draws of all queries.
     pub fn queue(&self, gpu: &Gpu, run: &Run) -> Result<()> {
-        let Self { mut scores, mut trees, mut tree_len, mut n_levels, mut padded } = *self;
+        let Self { mut scores, mut sums, mut nodes } = *self;
         let (mut r, queries) = (*run, run.batch * run.samples);
         queue_scores(gpu, run, queries, scores)?;
         let draw = &mut [
             (&raw mut r).cast(),
             (&raw mut scores).cast(),
-            (&raw mut trees).cast(),
-            (&raw mut tree_len).cast(),
-            (&raw mut n_levels).cast(),
-            (&raw mut padded).cast(),
+            (&raw mut sums).cast(),
+            (&raw mut nodes).cast(),
         ];
         // SAFETY: the arguments of `draw_softmax`.
-        unsafe { gpu.launch("draw_softmax", (queries, 1), THREADS, self.padded * 4, draw) }
+        unsafe { gpu.launch("draw_softmax", (queries, 1), THREADS, 0, draw) }
     }
 }

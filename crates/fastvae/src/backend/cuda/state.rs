@@ -103,7 +103,6 @@ pub(super) struct Run {
     pub n_codewords: u32,
     pub score_stride: u32,
     pub n_slots: u32,
-    pub n_levels: u32,
     pub n_partitions: u32,
     pub one_word: u32,
     pub columns_start: [u32; 2],

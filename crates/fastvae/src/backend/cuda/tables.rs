@@ -19,10 +19,6 @@ use crate::model::Parameters;
 use crate::optim::Moments;
 use crate::proposal::Partitions;
 
-/// Children of a node in the tree that draws of cells go down.
-pub(super) const FAN_OUT: u32 = 16;
-/// Draws of a query from the softmax, at most.
-const MOST_SORTED: usize = 8192;
 /// Partitions that a kernel looks at, the mark after the last included.
 const MOST_PARTITIONS: usize = 128;
 /// Cells up to which one random word chooses among the items of each: as on the CPU.
@@ -160,7 +156,6 @@ fn lay_out_proposal(
             run.n_codewords = config.codewords as u32;
             run.score_stride = score_stride as u32;
             run.n_slots = n_slots as u32;
-            run.n_levels = n_levels(n_slots as u32);
             run.one_word = 1;
             run.codes = memory.zeros::<u8>(gpu, 2 * n_items)?;
             run.list = memory.zeros::<u32>(gpu, n_items)?;
@@ -190,13 +185,12 @@ fn lay_out_parts(
     mut shares: Vec<f32>,
     run: &mut Run,
 ) -> Result<()> {
-    let n_slots = parts.len().next_multiple_of(FAN_OUT as usize);
+    let n_slots = parts.len().next_multiple_of(LANES);
     let mut spans: Vec<Pair> =
         (0..parts.len()).map(|p| Pair([parts.range(p).start, parts.range(p).len() as u32])).collect();
     shares.resize(n_slots, 0.0);
     spans.resize(n_slots, Pair([0; 2]));
     run.n_slots = n_slots as u32;
-    run.n_levels = n_levels(run.n_slots);
     run.shares = memory.copy(gpu, &shares)?;
     run.spans = memory.copy(gpu, &spans)?;
     Ok(())
@@ -205,28 +199,6 @@ fn lay_out_parts(
 /// Whether one random word makes a draw within a cell of this size.
 pub(super) fn one_word(largest_cell: usize) -> bool {
     largest_cell <= ONE_WORD
-}
-
-/// Levels of the tree over `n_slots` cells.
-pub(super) fn n_levels(n_slots: u32) -> u32 {
-    let (mut nodes, mut levels) = (n_slots, 0);
-    while nodes > 1 || levels == 0 {
-        nodes = nodes.div_ceil(FAN_OUT);
-        levels += 1;
-    }
-    levels
-}
-
-/// Values of the whole tree over `n_slots` cells.
-pub(super) fn tree_len(n_slots: u32) -> u32 {
-    let (mut nodes, mut len) = (n_slots, 0);
-    loop {
-        nodes = nodes.div_ceil(FAN_OUT);
-        len += nodes * FAN_OUT;
-        if nodes == 1 {
-            return len;
-        }
-    }
 }
 
 /// The most interactions that `batch` users can have together.
@@ -342,16 +314,6 @@ pub(super) fn unsupported(config: &Config) -> Option<(&'static str, String)> {
             ProposalKind::Kernel | ProposalKind::Dns => {
                 return Some(("proposal", "is one that only the CPU draws from".into()));
             }
-            ProposalKind::Softmax | ProposalKind::MidxExact if config.negatives > MOST_SORTED => {
-                let problem = format!(
-                    "is {}, and the GPU draws up to {MOST_SORTED} from the softmax",
-                    config.negatives
-                );
-                return Some(("negatives", problem));
-            }
-            _ => {}
-        }
-        match config.proposal {
             ProposalKind::MidxUniform | ProposalKind::MidxPopularity | ProposalKind::MidxExact
                 if config.codebooks != 2 || config.codewords > grid =>
             {

@@ -47,72 +47,86 @@ __device__ inline u32 choose(const Run &r, const Stream &s, u32 block, u32 index
     return coin < slot.keep ? place : slot.other;
 }
 
-// How many of sixteen cumulated weights are not above the target that a random word makes of their total.
-__device__ inline u32 child_of(const float *sums, u32 word) {
-    float total = sums[15];
-    float target = (word >> 8) * (1.0f / 16777216.0f) * total;
-    if (target >= total) target = __int_as_float(max(__float_as_int(total) - 1, 0));
-    u32 child = 0;
-#pragma unroll
-    for (u32 step = 8; step > 0; step /= 2)
-        if (sums[child + step - 1] <= target) child += step;
-    return child;
-}
+// Sixteen weights to draw from; after the last one more, for the end.
+union Node {
+    double below;  // the sum of all weights before them
+    struct {
+        u32 first;       // draws that fall before them
+        float fraction;  // where the comb stands at their start, past tooth `first`
+    } comb;
+};
 
-// Weights, a multiple of sixteen of them, become cumulated sums, level by level, the root last. Returns its total.
-__device__ inline float build_tree(u32 n, float *tree) {
-    u64 from = 0;
-    while (true) {
-        u32 nodes = (n + 15) / 16;
-        u64 above = from + (u64)nodes * 16;
-        for (u32 node = threadIdx.x; node < nodes; node += blockDim.x) {
-            float sum = 0.0f;
-            for (u32 k = 0; k < 16; k++) {
-                sum += tree[from + node * 16 + k];
-                tree[from + node * 16 + k] = sum;
-            }
-            if (nodes > 1) tree[above + node] = sum;
+// Each sixteen of `n` weights become the sums of the first 1 to 16 of them, and the nodes get the sums of all before.
+// Returns the sum of all.
+__device__ inline double add_up(u32 n, float *sums, Node *nodes) {
+    u32 n_nodes = n / 16;
+    for (u32 node = threadIdx.x; node < n_nodes; node += blockDim.x) {
+        float sum = 0.0f;
+        for (u32 k = 0; k < 16; k++) {
+            sum += sums[node * 16 + k];
+            sums[node * 16 + k] = sum;
         }
-        if (nodes > 1 && threadIdx.x < 16 && nodes + threadIdx.x < (nodes + 15) / 16 * 16)
-            tree[above + nodes + threadIdx.x] = 0.0f;
-        __syncthreads();
-        if (nodes == 1) return tree[from + 15];
-        from = above;
-        n = nodes;
+        nodes[node + 1].below = sum;
     }
-}
-
-// Where level `level` of the tree starts (0: the root) and how many nodes it has.
-__device__ inline void level_of(const Run &r, u32 level, u32 &from, u32 &nodes) {
-    from = 0;
-    nodes = (r.n_slots + 15) / 16;
-    for (u32 up = r.n_levels - 1; up > level; up--) {
-        from += nodes * 16;
-        nodes = (nodes + 15) / 16;
-    }
-}
-
-// Spreads the draws over the tree: `starts` is left with the first draw of each slot.
-__device__ inline void spread(const Run &r, const Query &q, const float *tree, u32 *starts, u32 *counts, u32 *buffer) {
-    u32 pad = (r.negatives + STREAM_RUN - 1) / STREAM_RUN * STREAM_RUN;
-    u32 above = 1;
-    if (threadIdx.x == 0) { starts[0] = 0; starts[1] = r.negatives; }
-    for (u32 level = 0; level < r.n_levels; level++) {
-        u32 from, nodes;
-        level_of(r, level, from, nodes);
-        for (u32 i = threadIdx.x; i < nodes * 16; i += blockDim.x) counts[i] = 0;
-        __syncthreads();
-        for (u32 s = threadIdx.x; s < r.negatives; s += blockDim.x) {
-            u32 node = last_not_above(starts, above, s);
-            u32 child = child_of(tree + from + node * 16, random_word(q.stream, 0, level * pad + s));
-            atomicAdd(&counts[node * 16 + child], 1u);
+    __syncthreads();
+    // One thread: the CPU adds in this order, and another rounds otherwise.
+    if (threadIdx.x == 0) {
+        double below = 0.0;
+        nodes[0].below = below;
+#pragma unroll 16
+        for (u32 node = 1; node <= n_nodes; node++) {
+            below += nodes[node].below;
+            nodes[node].below = below;
         }
-        __syncthreads();
-        block_scan(counts, nodes * 16, buffer);
-        for (u32 i = threadIdx.x; i <= nodes * 16; i += blockDim.x) starts[i] = counts[i];
-        __syncthreads();
-        above = nodes * 16;
     }
+    __syncthreads();
+    double total = nodes[n_nodes].below;
+    // The comb is laid into the same memory.
+    __syncthreads();
+    return total;
+}
+
+// Systematic draws: lays the comb over the weights, one tooth for each draw. Returns the teeth in a unit of weight.
+// Without a sum that is positive and a number, all draws fall on the first. Steps are rounded one by one, as on the
+// CPU: a product fused with a sum would move teeth.
+__device__ inline float lay_comb(const Run &r, const Query &q, u32 n, double total, Node *nodes) {
+    bool some = total > 0.0 && isfinite(total);
+    double scale = some ? r.negatives / total : 0.0;
+    double offset = random_word(q.stream, 0, 0) / 4294967296.0;
+    for (u32 node = threadIdx.x; node <= n / 16; node += blockDim.x) {
+        double below = nodes[node].below;
+        u32 first = r.negatives;
+        float fraction = 0.0f;
+        // All teeth lie below the sum of all weights, whatever rounding says.
+        if (some && below < total) {
+            double start = __dadd_rn(__dmul_rn(below, scale), offset);
+            first = min(__double2uint_rz(start), first);
+            fraction = (float)(start - first);
+        }
+        nodes[node].comb.first = first;
+        nodes[node].comb.fraction = fraction;
+    }
+    __syncthreads();
+    return (float)scale;
+}
+
+// How many draws fall before the end of weight `slot`.
+__device__ inline u32 end_of(const float *sums, const Node *nodes, float scale, u32 slot) {
+    u32 first = nodes[slot / 16].comb.first, last = nodes[slot / 16 + 1].comb.first;
+    float sum = sums[slot];
+    if (sum >= sums[slot | 15]) return last;
+    int teeth = __float2int_rz(__fadd_rn(__fmul_rn(sum, scale), nodes[slot / 16].comb.fraction));
+    return first + min(teeth, (int)(last - first));
+}
+
+// Spreads the draws over the slots: `starts` is left with the first draw of each.
+__device__ inline void
+spread(const Run &r, const Query &q, const float *sums, double total, Node *nodes, u32 *starts) {
+    float scale = lay_comb(r, q, r.n_slots, total, nodes);
+    if (threadIdx.x == 0) starts[0] = 0;
+    for (u32 slot = threadIdx.x; slot < r.n_slots; slot += blockDim.x)
+        starts[slot + 1] = end_of(sums, nodes, scale, slot);
+    __syncthreads();
 }
 
 // The inner products of the query with all codewords: both codebooks, `score_stride` apart.
@@ -141,20 +155,19 @@ __device__ inline void codeword_scores(const Run &r, const Query &q, float *scor
 #define MOST_PARTITIONS 128
 
 // Below this total the products of exponentials may have underflowed: they are then taken anew, each as one.
-#define SAFE_TOTAL 1e-12f
+#define SAFE_TOTAL 1e-12
 
-// midx-uniform and midx-popularity. Shared memory: scores and factors (4 strides), partial sums (at least a block or
-// two strides), the tree, and twice the counts.
-extern "C" __global__ void draw_midx(Run r, u32 partial_len, u32 tree_len) {
-    extern __shared__ float shared[];
-    __shared__ u32 buffer[WARP];
+// midx-uniform and midx-popularity. Shared memory: the nodes, scores and factors (4 strides), partial sums (at least a
+// block or two strides), the slots' sums, and their first draws.
+extern "C" __global__ void draw_midx(Run r, u32 partial_len) {
+    extern __shared__ Node nodes[];
     __shared__ u32 ends[MOST_PARTITIONS];
     __shared__ float tops[WARP];
     Query q;
     if (!query_of(r, blockIdx.x, q)) return;
-    float *scores = shared, *factors = scores + 2 * r.score_stride;
-    float *partial = factors + 2 * r.score_stride, *tree = partial + partial_len;
-    u32 *starts = (u32 *)(tree + tree_len), *counts = starts + r.n_slots + 1;
+    float *scores = (float *)(nodes + r.n_slots / 16 + 1), *factors = scores + 2 * r.score_stride;
+    float *partial = factors + 2 * r.score_stride, *sums = partial + partial_len;
+    u32 *starts = (u32 *)(sums + r.n_slots);
     codeword_scores(r, q, scores, partial);
     float shift = 0.0f;
     for (u32 book = 0; book < 2; book++) {
@@ -169,10 +182,10 @@ extern "C" __global__ void draw_midx(Run r, u32 partial_len, u32 tree_len) {
     }
     for (u32 slot = threadIdx.x; slot < r.n_slots; slot += blockDim.x) {
         u32 first = slot / r.score_stride, second = slot % r.score_stride;
-        tree[slot] = r.mass[slot] * factors[r.score_stride + second] * factors[first];
+        sums[slot] = r.mass[slot] * factors[r.score_stride + second] * factors[first];
     }
     __syncthreads();
-    float total = build_tree(r.n_slots, tree);
+    double total = add_up(r.n_slots, sums, nodes);
     if (!(total > SAFE_TOTAL)) {
         float top = -INFINITY_F;
         for (u32 slot = threadIdx.x; slot < r.n_slots; slot += blockDim.x) {
@@ -183,14 +196,14 @@ extern "C" __global__ void draw_midx(Run r, u32 partial_len, u32 tree_len) {
         for (u32 slot = threadIdx.x; slot < r.n_slots; slot += blockDim.x) {
             u32 first = slot / r.score_stride, second = slot % r.score_stride;
             float logit = scores[first] + scores[r.score_stride + second] + r.log_mass[slot];
-            tree[slot] = r.mass[slot] > 0.0f ? expf(logit - shift) : 0.0f;
+            sums[slot] = r.mass[slot] > 0.0f ? expf(logit - shift) : 0.0f;
         }
         __syncthreads();
-        total = build_tree(r.n_slots, tree);
+        total = add_up(r.n_slots, sums, nodes);
     }
-    float log_z = shift + logf(total);
+    float log_z = shift + logf((float)total);
     if (threadIdx.x < MOST_PARTITIONS) ends[threadIdx.x] = r.slot_ends[threadIdx.x];
-    spread(r, q, tree, starts, counts, buffer);
+    spread(r, q, sums, total, nodes, starts);
     for (u32 s = threadIdx.x; s < r.negatives; s += blockDim.x) {
         u32 slot = last_not_above(starts, r.n_slots, s);
         u32 part = 0;
@@ -218,18 +231,17 @@ extern "C" __global__ void draw_midx(Run r, u32 partial_len, u32 tree_len) {
 }
 
 // uniform and popularity: the parts of the catalogue by their shares, the items of a part all alike or by its alias
-// table. Shared memory: the tree, and twice the counts.
-extern "C" __global__ void draw_fixed(Run r, u32 tree_len) {
-    extern __shared__ float shared[];
-    __shared__ u32 buffer[WARP];
+// table. Shared memory: the nodes, the parts' sums, and their first draws.
+extern "C" __global__ void draw_fixed(Run r) {
+    extern __shared__ Node nodes[];
     Query q;
     if (!query_of(r, blockIdx.x, q)) return;
-    float *tree = shared;
-    u32 *starts = (u32 *)(tree + tree_len), *counts = starts + r.n_slots + 1;
-    for (u32 slot = threadIdx.x; slot < r.n_slots; slot += blockDim.x) tree[slot] = r.shares[slot];
+    float *sums = (float *)(nodes + r.n_slots / 16 + 1);
+    u32 *starts = (u32 *)(sums + r.n_slots);
+    for (u32 slot = threadIdx.x; slot < r.n_slots; slot += blockDim.x) sums[slot] = r.shares[slot];
     __syncthreads();
-    build_tree(r.n_slots, tree);
-    spread(r, q, tree, starts, counts, buffer);
+    double total = add_up(r.n_slots, sums, nodes);
+    spread(r, q, sums, total, nodes, starts);
     for (u32 s = threadIdx.x; s < r.negatives; s += blockDim.x) {
         u32 part = last_not_above(starts, r.n_slots, s), rank = s - starts[part], block = CHOICES + (part << 20);
         Span span = r.spans[part];
@@ -247,52 +259,36 @@ extern "C" __global__ void draw_fixed(Run r, u32 tree_len) {
     }
 }
 
-// softmax and midx-exact, linear in the catalogue: a tree over the weights of all items in the device's memory, by item
-// or by place. `scores` has the logits of each query, `trees` room for a tree of each. Shared memory: two numbers for
-// each draw, rounded up to a power of two (`padded`).
-extern "C" __global__ void draw_softmax(Run r, const float *scores, float *trees, u64 tree_len, u32 n_levels, u32 padded) {
-    extern __shared__ u32 nodes[];
+// softmax and midx-exact, linear in the catalogue: over the weights of all items, by item or by place. `scores` has the
+// logits of each query; `all_sums` and `all_nodes` have room for the sums and nodes of each in the device's memory.
+extern "C" __global__ void draw_softmax(Run r, const float *scores, float *all_sums, Node *all_nodes) {
     __shared__ float tops[WARP];
     Query q;
     if (!query_of(r, blockIdx.x, q)) return;
+    u32 n = (r.n_items + 15) / 16 * 16;
     const float *logits = scores + (u64)q.query * r.n_items;
-    float *tree = trees + (u64)q.query * tree_len, top = -INFINITY_F;
+    float *sums = all_sums + (u64)q.query * n, top = -INFINITY_F;
+    Node *nodes = all_nodes + (u64)q.query * (n / 16 + 1);
     for (u32 i = threadIdx.x; i < r.n_items; i += blockDim.x) top = fmaxf(top, logits[i]);
     top = block_max(top, tops);
-    u32 n = (r.n_items + 15) / 16 * 16;
     for (u32 i = threadIdx.x; i < n; i += blockDim.x)
-        tree[i] = i < r.n_items ? expf(logits[r.list ? r.list[i] : i] - top) : 0.0f;
+        sums[i] = i < r.n_items ? expf(logits[r.list ? r.list[i] : i] - top) : 0.0f;
     __syncthreads();
-    float log_z = top + logf(build_tree(n, tree));
-    // Down the tree: `nodes` ascend, so that draw s of a level is the s-th in the order of the nodes.
-    u32 pad = (r.negatives + STREAM_RUN - 1) / STREAM_RUN * STREAM_RUN;
-    for (u32 s = threadIdx.x; s < padded; s += blockDim.x) nodes[s] = s < r.negatives ? 0 : 0xffffffffu;
-    __syncthreads();
-    for (u32 level = 0; level < n_levels; level++) {
-        u64 from = 0;
-        u32 width = n / 16;
-        for (u32 up = n_levels - 1; up > level; up--) {
-            from += (u64)width * 16;
-            width = (width + 15) / 16;
-        }
-        for (u32 s = threadIdx.x; s < r.negatives; s += blockDim.x) {
-            u32 node = nodes[s];
-            nodes[s] = node * 16 + child_of(tree + from + (u64)node * 16, random_word(q.stream, 0, level * pad + s));
-        }
-        for (u32 size = 2; size <= padded; size *= 2)
-            for (u32 step = size / 2; step > 0; step /= 2) {
-                __syncthreads();
-                for (u32 i = threadIdx.x; i < padded; i += blockDim.x) {
-                    u32 j = i ^ step;
-                    if (j <= i) continue;
-                    u32 a = nodes[i], b = nodes[j];
-                    if (((i & size) == 0) == (a > b)) { nodes[i] = b; nodes[j] = a; }
-                }
-            }
-        __syncthreads();
-    }
+    double total = add_up(n, sums, nodes);
+    float log_z = top + logf((float)total);
+    float scale = lay_comb(r, q, n, total, nodes);
     for (u32 s = threadIdx.x; s < r.negatives; s += blockDim.x) {
-        u32 item = r.list ? r.list[nodes[s]] : nodes[s];
+        // The last node that starts with draw s or before, and the first of its slots that ends after it.
+        u32 low = 0, high = n / 16;
+        while (high - low > 1) {
+            u32 middle = (low + high) / 2;
+            if (nodes[middle].comb.first <= s) low = middle; else high = middle;
+        }
+        u32 slot = low * 16;
+#pragma unroll
+        for (u32 step = 8; step > 0; step /= 2)
+            if (end_of(sums, nodes, scale, slot + step - 1) <= s) slot += step;
+        u32 item = r.list ? r.list[slot] : slot;
         put(r, q, s, item, logits[item] - log_z);
     }
     if (r.stratified) return;

@@ -3,10 +3,8 @@
 #define DROPOUT 3u
 #define LATENT 4u
 #define NEGATIVES 5u
-// The block of a stream where the words start that choose within a cell.
+// The block of a stream where the words start that choose within a cell; the word that moves the comb is the first.
 #define CHOICES (1u << 28)
-// Words that the CPU makes at once: what a level of the cells' tree is padded to.
-#define STREAM_RUN 64u
 
 struct Stream {
     u32 entity, epoch, tag;

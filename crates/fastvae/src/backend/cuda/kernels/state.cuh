@@ -84,7 +84,7 @@ struct Run {
     u64 anneal_steps;
     u32 n_items, n_order, batch, samples, negatives;
     u32 hidden_width, hidden_stride, latent_width, latent_stride, head_stride;
-    u32 n_codewords, score_stride, n_slots, n_levels, n_partitions, one_word;
+    u32 n_codewords, score_stride, n_slots, n_partitions, one_word;
     u32 columns_start[2], columns_end[2];
     u32 dropout_threshold;
     u32 tanh, stratified, dense_adam, kl_per_interaction;
