@@ -67,6 +67,17 @@ impl<'a> Second<'a> {
     }
 }
 
+/// One row and its moments; all slices are as long, a multiple of 16.
+#[derive(Debug)]
+pub struct Row<'a> {
+    /// The row itself.
+    pub parameter: &'a mut [f32],
+    /// Its first moments.
+    pub first: &'a mut [f32],
+    /// Its second moments.
+    pub second: Second<'a>,
+}
+
 /// The scalars of one optimiser step.
 #[derive(Debug, Clone, Copy)]
 pub struct Update {
@@ -114,19 +125,12 @@ impl Update {
         if last == 0 { 0 } else { self.step.saturating_sub(last + 1) }
     }
 
-    /// Updates one row and its moments from its gradient, after `gap` steps that passed over it; all slices are as long, a multiple of 16. Padding
-    /// whose parameter and gradient are zero stays zero. The gradient may be scaled in place.
+    /// Updates one row and its moments from its gradient, as long, after `gap` steps that passed over it. Padding whose
+    /// parameter and gradient are zero stays zero. The gradient may be scaled in place. `ask` is called with the number
+    /// of each vector of sixteen before it is updated: the time to ask for one of the next row.
     #[inline(always)]
-    pub fn row<S: Simd>(
-        &self,
-        simd: S,
-        parameter: &mut [f32],
-        first: &mut [f32],
-        second: Second<'_>,
-        gradient: &mut [f32],
-        gap: u32,
-        ask: impl Fn(usize),
-    ) {
+    pub fn row<S: Simd>(&self, simd: S, row: Row<'_>, gradient: &mut [f32], gap: u32, ask: impl Fn(usize)) {
+        let Row { parameter, first, second } = row;
         if self.clip.is_finite() {
             let norm = gradient.iter().map(|g| g * g).sum::<f32>().sqrt();
             if norm > self.clip {
@@ -134,9 +138,9 @@ impl Update {
             }
         }
         match second {
-            Second::Elements(second) => self.elements(simd, parameter, first, second, gradient, gap, ask),
+            Second::Elements(second) => self.elements(simd, [parameter, first, second], gradient, gap, ask),
             Second::Shared(second, columns) => {
-                self.shared(simd, parameter, first, (second, columns), gradient, gap, ask);
+                self.shared(simd, [parameter, first], (second, columns), gradient, gap, ask);
             }
         }
     }
@@ -146,9 +150,7 @@ impl Update {
     fn elements<S: Simd>(
         &self,
         simd: S,
-        parameter: &mut [f32],
-        first: &mut [f32],
-        second: &mut [f32],
+        [parameter, first, second]: [&mut [f32]; 3],
         gradient: &[f32],
         gap: u32,
         ask: impl Fn(usize),
@@ -223,8 +225,7 @@ impl Update {
     fn shared<S: Simd>(
         &self,
         simd: S,
-        parameter: &mut [f32],
-        first: &mut [f32],
+        [parameter, first]: [&mut [f32]; 2],
         (second, columns): (&mut f32, usize),
         gradient: &[f32],
         gap: u32,
@@ -354,6 +355,10 @@ mod tests {
     use crate::math::simd::level;
     use fearless_simd::dispatch;
 
+    fn row<'a>(parameter: &'a mut [f32], first: &'a mut [f32], second: Second<'a>) -> Row<'a> {
+        Row { parameter, first, second }
+    }
+
     /// Kingma and Ba's algorithm 1 with L2 regularisation or decoupled decay, in f64.
     fn oracle(config: &Config, gradients: &[f64], start: f64) -> f64 {
         let (mut p, mut m, mut v) = (start, 0.0, 0.0);
@@ -386,7 +391,7 @@ mod tests {
             for (t, &g) in gradients.iter().enumerate() {
                 let update = Update::at(&config, 0, t as u64);
                 let mut gradient = [g as f32; 16];
-                dispatch!(level(), simd => update.row(simd, &mut p, &mut m, Second::Elements(&mut v), &mut gradient, 0, |_| ()));
+                dispatch!(level(), simd => update.row(simd, row(&mut p, &mut m, Second::Elements(&mut v)), &mut gradient, 0, |_| ()));
             }
             assert!((f64::from(p[7]) - oracle(&config, &gradients, 0.5)).abs() < 1e-5);
         }
@@ -397,7 +402,7 @@ mod tests {
         let config = Config { clip: Some(1.0), weight_decay: 0.0, ..Config::default() };
         let (mut p, mut m, mut v, mut g) = ([0.0; 16], [0.0; 16], [0.0; 16], [3.0; 16]);
         let update = Update::at(&config, 0, 0);
-        dispatch!(level(), simd => update.row(simd, &mut p, &mut m, Second::Elements(&mut v), &mut g, 0, |_| ()));
+        dispatch!(level(), simd => update.row(simd, row(&mut p, &mut m, Second::Elements(&mut v)), &mut g, 0, |_| ()));
         assert!((g.iter().map(|x| x * x).sum::<f32>() - 1.0).abs() < 1e-5);
     }
 
@@ -411,9 +416,9 @@ mod tests {
         let (mut expected, mut first, mut second) = ([0.5f64; 20], [0.0; 20], 0.0);
         for t in 0..20 {
             let update = Update::at(&config, 0, t);
-            let mut row: [f32; 32] = std::array::from_fn(|d| gradient(t, d) as f32);
+            let mut gradients: [f32; 32] = std::array::from_fn(|d| gradient(t, d) as f32);
             dispatch!(level(), simd =>
-                update.row(simd, &mut p, &mut m, Second::Shared(&mut v, 20), &mut row, 0, |_| ()));
+                update.row(simd, row(&mut p, &mut m, Second::Shared(&mut v, 20)), &mut gradients, 0, |_| ()));
             let g: Vec<f64> = (0..20).map(|d| gradient(t, d) + 0.1 * expected[d]).collect();
             second = 0.999 * second + 0.001 * g.iter().map(|g| g * g).sum::<f64>() / 20.0;
             let hat = |x: f64, b: f64| x / (1.0 - b.powi(t as i32 + 1));
@@ -442,10 +447,10 @@ mod tests {
                     let gap = update.gap(&mut last);
                     assert!(optimizer == Optimizer::LazyAdam || gap == 0);
                     let mut g = [gradient(step); 16];
-                    dispatch!(level(), simd => update.row(simd, &mut p, &mut m, v, &mut g, gap, |_| ()));
+                    dispatch!(level(), simd => update.row(simd, row(&mut p, &mut m, v), &mut g, gap, |_| ()));
                 } else if optimizer == Optimizer::Adam {
                     update.gap(&mut last);
-                    dispatch!(level(), simd => update.row(simd, &mut p, &mut m, v, &mut [0.0; 16], 0, |_| ()));
+                    dispatch!(level(), simd => update.row(simd, row(&mut p, &mut m, v), &mut [0.0; 16], 0, |_| ()));
                 }
             }
             p[0]

@@ -9,7 +9,7 @@ use super::cells::Cells;
 use super::members::Members;
 use super::state::{Reader, State, StateTensor};
 use super::systematic::CHOICES;
-use super::{Draws, ItemTable, Partitions, Proposal, Run, Scratch, Settling};
+use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -145,7 +145,7 @@ impl Proposal for Midx {
         draws: &mut Draws,
     ) {
         let Scratch { weights, systematic, log_base, .. } = scratch;
-        systematic.draw(weights, n, stream, |slot| log_base[slot], &mut draws.runs);
+        systematic.draw(weights, Some(log_base), n, stream, &mut draws.runs);
         draws.cut_runs(&self.built().slot_ends);
     }
 
@@ -153,7 +153,7 @@ impl Proposal for Midx {
         &self,
         partition: usize,
         stream: &Stream,
-        runs: &[Run],
+        runs: RunSlice<'_>,
         places: &mut [u32],
         correction: &mut [f32],
         buffers: &mut Settling,

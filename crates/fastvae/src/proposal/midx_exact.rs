@@ -123,10 +123,8 @@ impl Proposal for MidxExact {
         let (index, partitions) = self.built();
         let lists = index.lists().all_items();
         let Scratch { weights, logits, systematic, runs, .. } = scratch;
-        // A place beyond the last item pads the weights: it is never drawn, but asked for.
-        let log_q = |place: usize| lists.get(place).map_or(0.0, |&item| logits[item as usize]);
-        systematic.draw(weights, n, stream, log_q, runs);
-        draws.repeat(runs);
+        systematic.draw(weights, None, n, stream, runs);
+        draws.repeat(runs, |place| logits[lists[place as usize] as usize]);
         partitions.ends(&draws.places, &mut draws.ends);
     }
 

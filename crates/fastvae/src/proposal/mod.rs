@@ -35,7 +35,7 @@ pub use popularity::PopularityProposal;
 pub use settle::Settling;
 pub use softmax::Softmax;
 pub use state::{State, StateData, StateTensor};
-pub use systematic::Run;
+pub use systematic::RunSlice;
 pub use uniform::Uniform;
 
 use crate::config::{Config, ProposalKind};
@@ -44,7 +44,7 @@ use crate::error::{Error, Result};
 use crate::index::{IndexSettings, InvertedMultiIndex};
 use crate::math::{MatrixView, Stream};
 
-use systematic::Systematic;
+use systematic::{Runs, Systematic};
 
 /// The item side of the decoder: logit_i = query . vectors_i + bias_i.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,7 @@ pub struct Draws {
     /// Where the draws of each partition end.
     ends: Vec<u32>,
     /// Draws whose places [`Proposal::settle`] has still to choose, partition by partition.
-    runs: Vec<Run>,
+    runs: Runs,
     /// Where the runs of each partition end; none where draws have their places.
     run_ends: Vec<u32>,
 }
@@ -91,17 +91,17 @@ impl Draws {
 
     /// The runs of partition `partition`, to be settled; none where the draws have their places already.
     #[inline(always)]
-    pub fn runs(&self, partition: usize) -> Option<&[Run]> {
-        (!self.run_ends.is_empty()).then(|| &self.runs[span(&self.run_ends, partition)])
+    pub fn runs(&self, partition: usize) -> Option<RunSlice<'_>> {
+        (!self.run_ends.is_empty()).then(|| self.runs.slice(span(&self.run_ends, partition)))
     }
 
-    /// Takes the slots of `runs` as places, each as often as it was drawn.
-    fn repeat(&mut self, runs: &[Run]) {
+    /// Takes the slots of `runs` as places, each as often as it was drawn, with its `log_q`.
+    fn repeat(&mut self, runs: &Runs, log_q: impl Fn(u32) -> f32) {
         self.resize(0);
-        for run in runs {
-            let n = self.places.len() + run.count as usize;
-            self.places.resize(n, run.slot);
-            self.correction.resize(n, run.log_base);
+        for (slot, count) in runs.iter() {
+            let n = self.places.len() + count as usize;
+            self.places.resize(n, slot);
+            self.correction.resize(n, log_q(slot));
         }
     }
 
@@ -109,12 +109,12 @@ impl Draws {
     fn cut_runs(&mut self, slot_ends: &[u32]) {
         self.ends.clear();
         self.run_ends.clear();
+        let RunSlice { slots, counts, .. } = self.runs.slice(0..self.runs.len());
         let (mut drawn, mut end) = (0, 0);
         for &slot_end in slot_ends {
-            while let Some(run) = self.runs.get(end).filter(|run| run.slot < slot_end) {
-                drawn += run.count;
-                end += 1;
-            }
+            let start = end;
+            end += slots[end..].partition_point(|&slot| slot < slot_end);
+            drawn += counts[start..end].iter().sum::<u32>();
             self.ends.push(drawn);
             self.run_ends.push(end as u32);
         }
@@ -167,7 +167,7 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         &self,
         _partition: usize,
         _stream: &Stream,
-        _runs: &[Run],
+        _runs: RunSlice<'_>,
         _places: &mut [u32],
         _correction: &mut [f32],
         _buffers: &mut Settling,
@@ -196,7 +196,7 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         for partition in 0..draws.run_ends.len() {
             let (range, runs) = (draws.range(partition), span(&draws.run_ends, partition));
             let (places, correction) = (&mut draws.places[range.clone()], &mut draws.correction[range]);
-            self.settle(partition, stream, &draws.runs[runs], places, correction, &mut scratch.settling);
+            self.settle(partition, stream, draws.runs.slice(runs), places, correction, &mut scratch.settling);
         }
         draws.items.clear();
         draws.items.extend(draws.places.iter().map(|&place| self.partitions().item(place)));
@@ -296,7 +296,7 @@ pub struct Scratch {
     log_base: Vec<f32>,
     systematic: Systematic,
     /// Draws as it gives them, where they are not left as such.
-    runs: Vec<Run>,
+    runs: Runs,
     /// Sorted draws in units of weight.
     targets: Vec<f64>,
     /// Random words.

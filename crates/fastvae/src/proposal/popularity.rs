@@ -2,7 +2,7 @@
 
 use super::members::Members;
 use super::systematic::CHOICES;
-use super::{Draws, ItemTable, Partitions, Proposal, Run, Scratch, Settling};
+use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -59,7 +59,7 @@ impl Proposal for PopularityProposal {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        scratch.systematic.draw(&self.shares, n, stream, |_| 0.0, &mut draws.runs);
+        scratch.systematic.draw(&self.shares, None, n, stream, &mut draws.runs);
         draws.cut_runs(&self.slot_ends);
     }
 
@@ -67,7 +67,7 @@ impl Proposal for PopularityProposal {
         &self,
         partition: usize,
         stream: &Stream,
-        _: &[Run],
+        _: RunSlice<'_>,
         places: &mut [u32],
         correction: &mut [f32],
         buffers: &mut Settling,

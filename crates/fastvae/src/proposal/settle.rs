@@ -2,9 +2,9 @@
 
 use fearless_simd::{dispatch, f32x16, prelude::*, u32x16};
 
-use super::Run;
 use super::alias::place_and_coin;
 use super::cells::Span;
+use super::systematic::RunSlice;
 use crate::math::matrix::LANES;
 use crate::math::simd;
 
@@ -23,7 +23,7 @@ pub struct Settling {
 
 impl Settling {
     /// Lays out the `n` draws of `runs`, which fell on cells with the items `spans`.
-    pub(super) fn lay_out(&mut self, runs: &[Run], spans: &[Span], n: usize) {
+    pub(super) fn lay_out(&mut self, runs: RunSlice<'_>, spans: &[Span], n: usize) {
         let Self { starts, lens, bases, .. } = self;
         if starts.len() < n + LANES {
             starts.resize(n + LANES, 0);
@@ -53,18 +53,18 @@ impl Settling {
 #[inline(always)]
 fn lay_out<S: Simd>(
     simd: S,
-    runs: &[Run],
+    runs: RunSlice<'_>,
     spans: &[Span],
     starts: &mut [u32],
     lens: &mut [u32],
     bases: &mut [f32],
 ) {
     let mut first = 0;
-    for run in runs {
-        let span = spans[run.slot as usize];
-        let end = first + run.count as usize;
+    for ((&slot, &count), &log_base) in runs.slots.iter().zip(runs.counts).zip(runs.log_bases) {
+        let span = spans[slot as usize];
+        let end = first + count as usize;
         let (start, len) = (u32x16::splat(simd, span.start), u32x16::splat(simd, span.len));
-        let base = f32x16::splat(simd, run.log_base);
+        let base = f32x16::splat(simd, log_base);
         loop {
             start.store_slice(&mut starts[first..first + LANES]);
             len.store_slice(&mut lens[first..first + LANES]);
@@ -86,18 +86,19 @@ mod tests {
     fn each_draw_has_what_its_run_says() {
         let spans: Vec<Span> = (0..9).map(|i| Span { start: 100 * i, len: i + 1 }).collect();
         let counts = [1, 3, 16, 17, 1, 70, 2, 15];
-        let runs: Vec<Run> =
-            (0..8).map(|k| Run { slot: 8 - k, count: counts[k as usize], log_base: -(k as f32) }).collect();
+        let slots: Vec<u32> = (0..8).map(|k| 8 - k).collect();
+        let log_bases: Vec<f32> = (0..8).map(|k| -(k as f32)).collect();
+        let runs = RunSlice { slots: &slots, counts: &counts, log_bases: &log_bases };
         let n = counts.iter().sum::<u32>() as usize;
         let mut settling = Settling::default();
         // The second time, with values left over.
         for _ in 0..2 {
-            settling.lay_out(&runs, &spans, n);
-            let expected = runs.iter().flat_map(|run| vec![run; run.count as usize]);
-            for (t, run) in expected.enumerate() {
-                let span = spans[run.slot as usize];
+            settling.lay_out(runs, &spans, n);
+            let expected = (0..8).flat_map(|k| vec![k; counts[k] as usize]);
+            for (t, k) in expected.enumerate() {
+                let span = spans[slots[k] as usize];
                 assert_eq!((settling.starts[t], settling.lens[t]), (span.start, span.len));
-                assert_eq!(settling.bases[t], run.log_base);
+                assert_eq!(settling.bases[t], log_bases[k]);
             }
         }
     }

@@ -56,10 +56,8 @@ impl Proposal for Softmax {
         draws: &mut Draws,
     ) {
         let Scratch { weights, logits, log_z, systematic, runs, .. } = scratch;
-        // A place beyond the last item pads the weights: it is never drawn, but asked for.
-        let log_q = |item: usize| logits.get(item).map_or(0.0, |logit| logit - *log_z);
-        systematic.draw(weights, n, stream, log_q, runs);
-        draws.repeat(runs);
+        systematic.draw(weights, None, n, stream, runs);
+        draws.repeat(runs, |item| logits[item as usize] - *log_z);
         self.partitions.ends(&draws.places, &mut draws.ends);
     }
 

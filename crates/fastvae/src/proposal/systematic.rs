@@ -6,7 +6,7 @@
 //! the draws vary less than with independent ones. Neither a random number nor a search is spent on a draw: the cost
 //! is a few operations a weight.
 
-use fearless_simd::{dispatch, f32x16, i32x16, prelude::*};
+use fearless_simd::{dispatch, f32x16, i32x16, prelude::*, u32x16};
 
 use crate::math::matrix::LANES;
 use crate::math::{Stream, simd};
@@ -14,15 +14,51 @@ use crate::math::{Stream, simd};
 /// The block of a stream where the words start that choose within a cell; the word that moves the comb is the first.
 pub(super) const CHOICES: u32 = 1 << 28;
 
-/// Draws that fell on the same weight.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Run {
-    /// The position of the weight; for MIDX, the slot of a cell.
-    pub(super) slot: u32,
-    /// How many draws, at least one.
-    pub(super) count: u32,
-    /// ln Q of an item of weight one in the slot.
-    pub(super) log_base: f32,
+/// Draws by the weight that they fell on, in the order of the weights.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Runs {
+    /// The position of each weight that was drawn; for MIDX, the slot of a cell.
+    slots: Vec<u32>,
+    /// How often, at least once.
+    counts: Vec<u32>,
+    /// What goes with the weight; for MIDX, ln Q of an item of weight one in the slot.
+    log_bases: Vec<f32>,
+}
+
+/// Some consecutive runs.
+#[derive(Debug, Clone, Copy)]
+pub struct RunSlice<'a> {
+    pub(super) slots: &'a [u32],
+    pub(super) counts: &'a [u32],
+    pub(super) log_bases: &'a [f32],
+}
+
+impl Runs {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Those in a range.
+    #[inline(always)]
+    pub(super) fn slice(&self, range: std::ops::Range<usize>) -> RunSlice<'_> {
+        RunSlice {
+            slots: &self.slots[range.clone()],
+            counts: &self.counts[range.clone()],
+            log_bases: &self.log_bases[range],
+        }
+    }
+
+    /// All of them, slot and count.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.slots.iter().copied().zip(self.counts.iter().copied())
+    }
+
+    fn resize(&mut self, n: usize) {
+        self.slots.resize(n, 0);
+        self.counts.resize(n, 0);
+        self.log_bases.resize(n, 0.0);
+    }
 }
 
 /// Makes such draws; its memory is reused.
@@ -34,34 +70,35 @@ pub(super) struct Systematic {
 
 impl Systematic {
     /// `n` draws by `weights`, none negative, as runs in the order of the weights; a weight of zero gets none. Without
-    /// a sum that is positive and a number, all fall on the first. The first word of `stream` moves the comb, and
-    /// `log_base` gives what a run carries along.
+    /// a sum that is positive and a number, all fall on the first. The first word of `stream` moves the comb;
+    /// `log_bases` go with the weights, or zeros where there are none.
     ///
     /// # Panics
     /// If there are no weights, or their number is not a multiple of [`LANES`].
     pub(super) fn draw(
         &mut self,
         weights: &[f32],
+        log_bases: Option<&[f32]>,
         n: usize,
         stream: &Stream,
-        log_base: impl Fn(usize) -> f32,
-        runs: &mut Vec<Run>,
+        runs: &mut Runs,
     ) {
         assert!(!weights.is_empty() && weights.len().is_multiple_of(LANES), "whole vectors");
         if n == 0 {
-            runs.clear();
+            runs.resize(0);
             return;
         }
         self.sums.resize(weights.len(), 0.0);
-        runs.resize(n.min(weights.len()) + 1, Run::default());
+        // Whole vectors are written, the last one beyond the last run.
+        runs.resize(n.min(weights.len()) + LANES);
         let mut word = [0];
         stream.fill(0, &mut word);
         let offset = f64::from(word[0]) / 4_294_967_296.0;
         let sums = &mut self.sums;
         let n_runs = dispatch!(simd::level(), simd => {
-            draw(simd, weights, sums, n as u32, offset, &log_base, runs)
+            draw(simd, weights, log_bases, sums, n as u32, offset, runs)
         });
-        runs.truncate(n_runs);
+        runs.resize(n_runs);
     }
 }
 
@@ -70,21 +107,24 @@ impl Systematic {
 fn draw<S: Simd>(
     simd: S,
     weights: &[f32],
+    log_bases: Option<&[f32]>,
     sums: &mut [f32],
     n: u32,
     offset: f64,
-    log_base: &impl Fn(usize) -> f32,
-    runs: &mut [Run],
+    runs: &mut Runs,
 ) -> usize {
     let total = add_up(weights, sums);
+    let log_bases = log_bases.map(|bases| bases.as_chunks::<LANES>().0);
     if !(total > 0.0 && total.is_finite()) {
-        runs[0] = Run { slot: 0, count: n, log_base: log_base(0) };
+        (runs.slots[0], runs.counts[0]) = (0, n);
+        runs.log_bases[0] = log_bases.map_or(0.0, |bases| bases[0][0]);
         return 1;
     }
     let scale = f64::from(n) / total;
     // Of weights so small that this overflows, the last of sixteen takes all their draws.
     let scale_in_node = scale.min(f64::from(f32::MAX)) as f32;
     let (mut below, mut drawn, mut n_runs) = (0.0, 0, 0);
+    let lanes = u32x16::from_fn(simd, |lane| lane as u32);
     // Where the comb stands at the start of sixteen weights, in teeth.
     let mut start = offset;
     for (node, sums) in sums.as_chunks::<LANES>().0.iter().enumerate() {
@@ -105,13 +145,16 @@ fn draw<S: Simd>(
         let teeth = last.select(most, (ends * scale_in_node + fraction).min(most));
         let teeth = teeth.to_int::<i32x16<S>>();
         let counts = teeth - teeth.shift_elements_right::<1>(0);
-        // Each weight is written and the end moves only past those with draws: which these are is a surprise, and a
-        // branch would be guessed wrong.
-        for (k, &count) in counts.as_slice().iter().enumerate() {
-            let slot = node * LANES + k;
-            runs[n_runs] = Run { slot: slot as u32, count: count as u32, log_base: log_base(slot) };
-            n_runs += usize::from(count > 0);
+        let drawn_from = counts.simd_gt(i32x16::splat(simd, 0));
+        let to = n_runs..n_runs + LANES;
+        let slots = lanes + (node * LANES) as u32;
+        slots.compress(drawn_from).store_slice(&mut runs.slots[to.clone()]);
+        counts.bitcast::<u32x16<S>>().compress(drawn_from).store_slice(&mut runs.counts[to.clone()]);
+        if let Some(bases) = log_bases {
+            let bases = f32x16::load_array_ref(simd, &bases[node]);
+            bases.compress(drawn_from).store_slice(&mut runs.log_bases[to]);
         }
+        n_runs += drawn_from.to_bitmask().count_ones() as usize;
     }
     n_runs
 }
@@ -137,11 +180,14 @@ mod tests {
     use super::*;
     use crate::math::Purpose;
 
-    fn draws(weights: &[f32], n: usize, entity: u32) -> Vec<Run> {
-        let mut runs = Vec::new();
+    fn draws(weights: &[f32], n: usize, entity: u32) -> Vec<(u32, u32)> {
+        let mut runs = Runs::default();
         let stream = Stream::new(3, Purpose::Negatives, 0, entity);
-        Systematic::default().draw(weights, n, &stream, |_| 0.0, &mut runs);
-        runs
+        let bases: Vec<f32> = (0..weights.len()).map(|slot| slot as f32).collect();
+        Systematic::default().draw(weights, Some(&bases), n, &stream, &mut runs);
+        let slice = runs.slice(0..runs.len());
+        assert!(slice.slots.iter().zip(slice.log_bases).all(|(&slot, &base)| slot as f32 == base));
+        runs.iter().collect()
     }
 
     /// Weights over many magnitudes, half of them zero.
@@ -175,7 +221,7 @@ mod tests {
                         expected[slot] += 1;
                     }
                     let mut counts = vec![0; n_weights];
-                    draws(&weights, n, 7).iter().for_each(|run| counts[run.slot as usize] += run.count);
+                    draws(&weights, n, 7).iter().for_each(|&(slot, count)| counts[slot as usize] += count);
                     // Sums of sixteen are rounded, so that a tooth next to an edge may fall on the other side.
                     let moved: u32 =
                         counts.iter().zip(&expected).map(|(a, b): (&u32, &u32)| a.abs_diff(*b)).sum();
@@ -195,9 +241,13 @@ mod tests {
             Stream::new(3, Purpose::Negatives, 0, 0).fill(0, &mut word);
             let offset = f64::from(word[0]) / 4_294_967_296.0;
             for level in simd::levels() {
-                let mut runs = vec![Run::default(); n + 1];
-                let n_runs = dispatch!(level, simd => draw(simd, &weights, &mut sums, n as u32, offset, &|_| 0.0, &mut runs));
-                assert_eq!(runs[..n_runs], expected, "{level:?}");
+                let mut runs = Runs::default();
+                runs.resize(n + LANES);
+                let n_runs = dispatch!(level, simd => {
+                    draw(simd, &weights, None, &mut sums, n as u32, offset, &mut runs)
+                });
+                runs.resize(n_runs);
+                assert_eq!(runs.iter().collect::<Vec<_>>(), expected, "{level:?}");
             }
         }
     }
@@ -207,17 +257,17 @@ mod tests {
         for seed in 0..200 {
             let weights = weights(64, seed, 1.0);
             let runs = draws(&weights, 300, seed as u32);
-            assert!(runs.iter().all(|run| run.count > 0 && weights[run.slot as usize] > 0.0));
-            assert_eq!(runs.iter().map(|run| run.count).sum::<u32>(), 300);
+            assert!(runs.iter().all(|&(slot, count)| count > 0 && weights[slot as usize] > 0.0));
+            assert_eq!(runs.iter().map(|run| run.1).sum::<u32>(), 300);
         }
         // Also where weights are so small that their scale overflows.
         let tiny = weights(64, 1, 1e-38);
         let runs = draws(&tiny, 300, 0);
-        assert!(runs.iter().all(|run| run.count > 0 && tiny[run.slot as usize] > 0.0));
-        assert_eq!(runs.iter().map(|run| run.count).sum::<u32>(), 300);
+        assert!(runs.iter().all(|&(slot, count)| count > 0 && tiny[slot as usize] > 0.0));
+        assert_eq!(runs.iter().map(|run| run.1).sum::<u32>(), 300);
         let mut single = vec![0.0; 4096];
         single[4095] = f32::MIN_POSITIVE;
-        assert_eq!(draws(&single, 9, 0), [Run { slot: 4095, count: 9, log_base: 0.0 }]);
+        assert_eq!(draws(&single, 9, 0), [(4095, 9)]);
     }
 
     #[test]
@@ -227,10 +277,10 @@ mod tests {
         let (n, calls) = (1000, 4000);
         let mut counts = vec![0.0; weights.len()];
         for call in 0..calls {
-            for run in draws(&weights, n, call) {
-                let share = f64::from(weights[run.slot as usize] / total) * n as f64;
-                assert!((f64::from(run.count) - share).abs() < 1.0 + 1e-3, "{run:?} of {share}");
-                counts[run.slot as usize] += f64::from(run.count);
+            for (slot, count) in draws(&weights, n, call) {
+                let share = f64::from(weights[slot as usize] / total) * n as f64;
+                assert!((f64::from(count) - share).abs() < 1.0 + 1e-3, "{count} of {share}");
+                counts[slot as usize] += f64::from(count);
             }
         }
         // A count is floor(x) or floor(x) + 1, so its variance is p (1 - p), p the fraction of x; five deviations.
@@ -248,7 +298,7 @@ mod tests {
     #[test]
     fn without_a_sum_all_draws_fall_on_the_first() {
         for weight in [0.0, f32::NAN, f32::INFINITY] {
-            assert_eq!(draws(&[weight; 32], 5, 0), [Run { slot: 0, count: 5, log_base: 0.0 }]);
+            assert_eq!(draws(&[weight; 32], 5, 0), [(0, 5)]);
             assert_eq!(draws(&[weight; 32], 0, 0), []);
         }
     }

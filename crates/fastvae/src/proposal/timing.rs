@@ -122,15 +122,13 @@ fn timing_of_the_parts_of_a_draw() {
     let stream = Stream::new(1, Purpose::Negatives, 0, 0);
     let mut words = vec![0; n];
     let weights: Vec<f32> = (0..256).map(|i| (i % 7) as f32 + 0.5).collect();
-    let (mut systematic, mut runs) = (Systematic::default(), Vec::new());
+    let (mut systematic, mut runs) = (Systematic::default(), Runs::default());
     let each = |name: &str, work: &mut dyn FnMut()| {
         let time = shortest(50, || (0..50).for_each(|_| work()));
         println!("{name}: {:.2} ns each of {n}", time / (50 * n) as f64);
     };
     each("random words", &mut || stream.fill(0, black_box(&mut words)));
-    each("draws from 256 weights", &mut || {
-        systematic.draw(&weights, n, &stream, |_| 0.0, black_box(&mut runs))
-    });
+    each("draws from 256 weights", &mut || systematic.draw(&weights, None, n, &stream, black_box(&mut runs)));
     let vectors = random(n, 32);
     let items = ItemTable { vectors: vectors.view(), bias: None };
     let (mut padded, mut values) = (Vec::new(), vec![0.0; n]);

@@ -1,7 +1,7 @@
 //! `uniform`: every item alike, Q(i) = 1/M.
 
 use super::systematic::CHOICES;
-use super::{Draws, ItemTable, Partitions, Proposal, Run, Scratch, Settling};
+use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -58,7 +58,7 @@ impl Proposal for Uniform {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        scratch.systematic.draw(&self.widths, n, stream, |_| 0.0, &mut draws.runs);
+        scratch.systematic.draw(&self.widths, None, n, stream, &mut draws.runs);
         draws.cut_runs(&self.slot_ends);
     }
 
@@ -66,7 +66,7 @@ impl Proposal for Uniform {
         &self,
         partition: usize,
         stream: &Stream,
-        _: &[Run],
+        _: RunSlice<'_>,
         places: &mut [u32],
         correction: &mut [f32],
         buffers: &mut Settling,

@@ -174,12 +174,17 @@ impl UserBlock {
             .fill(0, &mut self.words);
         let threshold = (f64::from(dropout) * 2f64.powi(32)) as u32;
         let scale = 1.0 / (1.0 - dropout);
+        self.kept_items.resize(row.items.len() + 1, 0);
+        self.kept_weights.resize(row.items.len() + 1, 0.0);
+        let mut kept = 0;
+        // Each item is written and the end moves only past those that stay: which these are is a surprise, and a branch
+        // would be guessed wrong.
         for ((&item, &weight), &word) in row.items.iter().zip(&self.input_weights).zip(&self.words) {
-            if word >= threshold {
-                self.kept_items.push(item);
-                self.kept_weights.push(weight * scale);
-            }
+            (self.kept_items[kept], self.kept_weights[kept]) = (item, weight * scale);
+            kept += usize::from(word >= threshold);
         }
+        self.kept_items.truncate(kept);
+        self.kept_weights.truncate(kept);
     }
 
     /// The first half of the draws of each query: which partition each falls in.

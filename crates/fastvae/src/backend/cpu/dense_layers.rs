@@ -9,7 +9,7 @@ use crate::config::Activation;
 use crate::math::dense::{Operand, product};
 use crate::math::simd::{self, level};
 use crate::math::{Matrix, MatrixView};
-use crate::optim::{Moments, Second, Update};
+use crate::optim::{Moments, Row, Second, Update};
 
 /// Users per dense product: enough to pay for packing the layer's weights.
 const ROWS: usize = 128;
@@ -70,7 +70,8 @@ pub(super) fn update(
         let mut sum = vec![0.0; chunk.rows.len()];
         product(&mut sum, stride, false, Operand::Transposed(columns), Operand::Plain(gradient));
         let second = Second::Elements(chunk.second);
-        dispatch!(level(), simd => update.row(simd, chunk.rows, chunk.first, second, &mut sum, 0, |_| ()));
+        let row = Row { parameter: chunk.rows, first: chunk.first, second };
+        dispatch!(level(), simd => update.row(simd, row, &mut sum, 0, |_| ()));
     });
 }
 
@@ -86,5 +87,6 @@ pub(super) fn update_bias(
         simd::axpy(1.0, gradient.padded_row(row), &mut sum);
     }
     let (first, second) = (moments.first.data_mut(), Second::Elements(moments.second.data_mut()));
-    dispatch!(level(), simd => update.row(simd, bias.data_mut(), first, second, &mut sum, 0, |_| ()));
+    let row = Row { parameter: bias.data_mut(), first, second };
+    dispatch!(level(), simd => update.row(simd, row, &mut sum, 0, |_| ()));
 }

@@ -17,7 +17,7 @@ use crate::backend::cpu::rows::{RowTable, row_gradient, weight_sum};
 use crate::config::Optimizer;
 use crate::math::MatrixView;
 use crate::math::simd::{level, prefetch_at};
-use crate::optim::{Second, Update};
+use crate::optim::{Row, Second, Update};
 
 /// Rows asked for ahead of their sum, where they come in no order that the processor could guess.
 const AHEAD: usize = 6;
@@ -310,7 +310,8 @@ impl SharedTable {
         };
         // SAFETY: as above, for the row's entry.
         let gap = update.gap(unsafe { &mut *self.touched.add(row) });
-        update.row(simd, parameter, first, Second::of(second, self.columns), gradient, gap, |_| ());
+        let second = Second::of(second, self.columns);
+        update.row(simd, Row { parameter, first, second }, gradient, gap, |_| ());
         if let Some(bias) = self.bias {
             // SAFETY: as above, for the row's entry of each column.
             let [value, first, second] = unsafe { bias.map(|column| &mut *column.add(row)) };

@@ -11,7 +11,7 @@ use crate::config::Optimizer;
 use crate::math::matrix::LANES;
 use crate::math::simd::{level, prefetch_at};
 use crate::math::{Matrix, MatrixView};
-use crate::optim::{Moments, Second, Update};
+use crate::optim::{Moments, Row, Second, Update};
 
 /// A table with its moments and, for the decoder, its bias column with its own.
 pub(super) struct RowTable<'a> {
@@ -218,15 +218,9 @@ pub(super) fn update_row<S: Simd>(
     let span = row * stride..(row + 1) * stride;
     let gap = update.gap(&mut chunk.touched[row]);
     let second = &mut chunk.second[row * chunk.second_stride..][..chunk.second_stride];
-    update.row(
-        simd,
-        &mut chunk.rows[span.clone()],
-        &mut chunk.first[span],
-        Second::of(second, chunk.columns),
-        gradient,
-        gap,
-        ask,
-    );
+    let parameter = &mut chunk.rows[span.clone()];
+    let (first, second) = (&mut chunk.first[span], Second::of(second, chunk.columns));
+    update.row(simd, Row { parameter, first, second }, gradient, gap, ask);
     if let Some(bias) = &mut chunk.bias {
         let (value, first, second) = (&mut bias.values[row], &mut bias.first[row], &mut bias.second[row]);
         update.scalar(value, first, second, bias_gradient, gap);
@@ -284,7 +278,7 @@ mod tests {
                         let mut g: Vec<f32> = gradient[item].iter().map(|&g| g as f32).collect();
                         g.resize(32, 0.0);
                         let (mut m, mut v) = (vec![0.0; 32], vec![0.0; 32]);
-                        dispatch!(level(), simd => update.row(simd, &mut expected, &mut m, Second::Elements(&mut v), &mut g, 0, |_| ()));
+                        dispatch!(level(), simd => update.row(simd, Row { parameter: &mut expected, first: &mut m, second: Second::Elements(&mut v) }, &mut g, 0, |_| ()));
                     }
                     // A gradient near zero may change sign by rounding, which Adam's first step magnifies.
                     let close = |(d, (a, b)): (usize, (&f32, &f32))| {
