@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::backend::device_bytes;
 use crate::config::{Config, ModelKind, ProposalKind, SecondMoments};
+use crate::math::lines::table_bytes;
 use crate::math::matrix::LANES;
 use crate::proposal::Partitions;
 use crate::resources;
@@ -17,6 +18,8 @@ const FLOAT: u64 = 4;
 const ENTRY: u64 = 12;
 /// A draw: place and logit.
 const DRAW: u64 = 8;
+/// Bytes of draws that fell in the same cell: cell, count and ln Q.
+const RUN: u64 = 12;
 /// Share by which buffers that grow by doubling exceed what is in them, on average.
 const GROWTH: f64 = 1.5;
 /// Integer identifiers that ascend, as most files have them; strings take a few times this.
@@ -83,8 +86,11 @@ impl MemoryPlan {
         let bias = if config.item_bias { items * FLOAT } else { 0 };
         // A row, its first and its second moments.
         let with_moments = |row: u64| match config.second_moments {
-            SecondMoments::Element => (items * 3 * row * FLOAT, format!("3 x items x {row} x 4")),
-            SecondMoments::Row => (items * (2 * row + 1) * FLOAT, format!("items x (2 x {row} + 1) x 4")),
+            SecondMoments::Element => (3 * table_bytes(items * row), format!("3 x items x {row} x 4")),
+            SecondMoments::Row => {
+                let bytes = 2 * table_bytes(items * row) + table_bytes(items);
+                (bytes, format!("items x (2 x {row} + 1) x 4"))
+            }
         };
         let mut parts = Vec::new();
         let mut add = |name, bytes, formula| parts.push(MemoryPart { name, bytes, formula });
@@ -255,10 +261,20 @@ fn batch_bytes(config: &Config, n_users: usize, n_items: usize, n_interactions: 
     let parts_at_once = threads(config) as f64 / Partitions::wanted(config, n_items) as f64;
     let rows = n_items as f64 * stride(config.latent) as f64 * FLOAT as f64;
     let added_up = parts_at_once * if draws < n_items as f64 { DRAW as f64 * GROWTH * draws } else { rows };
+    // Where the draws of each query fell, and its sums over each partition.
+    let slots = (config.codewords as f64).powi(config.codebooks as i32);
+    let spread = match config.model {
+        ModelKind::FastVae => {
+            let sums = (Partitions::wanted(config, n_items) as u64 * stride(config.latent)) as f64;
+            batch * samples * (RUN as f64 * negatives.min(slots) + FLOAT as f64 * sums)
+        }
+        ModelKind::MultVae => 0.0,
+    };
     let places = if reorders(config, n_items) { n_items as f64 * stride(config.latent) as f64 } else { 0.0 };
     (FLOAT as f64 * (matrices + places)
         + ENTRY as f64 * GROWTH * entries
         + DRAW as f64 * GROWTH * draws
+        + spread
         + added_up) as u64
 }
 

@@ -15,6 +15,12 @@ struct CacheLine([f32; LANES]);
 /// Memory from this size on is mapped. Also the size of a huge page on the common processors.
 const HUGE_PAGE: usize = 2 << 20;
 
+/// What a table of this many floats takes once all of it was touched.
+pub(crate) fn table_bytes(floats: u64) -> u64 {
+    let bytes = floats * size_of::<f32>() as u64;
+    if bytes >= HUGE_PAGE as u64 { bytes.next_multiple_of(HUGE_PAGE as u64) } else { bytes }
+}
+
 /// Floats in whole cache lines, zero at first.
 ///
 /// Rows of large tables are read in random order, and huge pages mean fewer misses of the address translation. The

@@ -3,7 +3,7 @@
 pub mod bytes;
 pub mod dense;
 pub mod dots;
-mod lines;
+pub(crate) mod lines;
 pub mod matrix;
 pub mod random;
 pub mod simd;
