@@ -11,6 +11,7 @@ use fearless_simd::{f32x16, i32x16, prelude::*};
 
 use crate::config::{Config, Optimizer, SecondMoments, WeightDecayMode};
 use crate::math::Matrix;
+use crate::math::lines::large_vec;
 use crate::math::matrix::LANES;
 
 const BETA1: f32 = 0.9;
@@ -43,7 +44,7 @@ impl Moments {
             SecondMoments::Element => (zeros(), table.stride()),
             SecondMoments::Row => (Matrix::zeros(1, table.rows()), 1),
         };
-        Self { first: zeros(), second, second_stride, touched: vec![0; table.rows()] }
+        Self { first: zeros(), second, second_stride, touched: large_vec(table.rows(), 0) }
     }
 }
 

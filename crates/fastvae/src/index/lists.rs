@@ -1,6 +1,7 @@
 //! [`InvertedLists`]: the items of each cell that holds any.
 
 use crate::data::ItemId;
+use crate::math::lines::large_vec;
 
 /// Codebooks of an index, at most.
 pub(super) const MOST_CODEBOOKS: usize = 4;
@@ -42,8 +43,8 @@ impl InvertedLists {
         );
         // A stable counting sort by each code, the last codebook first, orders the items by code tuple
         // without a table of K^m counts.
-        let mut items: Vec<ItemId> = (0..n_items as u32).collect();
-        let mut sorted = vec![0; n_items];
+        let (mut items, mut sorted) = (large_vec(n_items, 0), large_vec(n_items, 0));
+        items.iter_mut().zip(0..).for_each(|(item, number): (&mut ItemId, u32)| *item = number);
         for column in columns.iter().rev() {
             let mut next = [0u32; 257];
             for &code in *column {

@@ -21,6 +21,23 @@ pub(crate) fn table_bytes(floats: u64) -> u64 {
     if bytes >= HUGE_PAGE as u64 { bytes.next_multiple_of(HUGE_PAGE as u64) } else { bytes }
 }
 
+/// `n` times `value`, on huge pages where that is large: for lists of a number for each item, read in random order.
+pub(crate) fn large_vec<T: Copy>(n: usize, value: T) -> Vec<T> {
+    let mut values: Vec<T> = Vec::with_capacity(n);
+    #[cfg(target_os = "linux")]
+    {
+        let memory = values.spare_capacity_mut().as_mut_ptr_range();
+        let start = memory.start.addr().next_multiple_of(HUGE_PAGE);
+        let end = memory.end.addr() / HUGE_PAGE * HUGE_PAGE;
+        if start < end {
+            // SAFETY: the range lies within the allocation, and the advice changes no contents.
+            unsafe { libc::madvise(memory.start.with_addr(start).cast(), end - start, libc::MADV_HUGEPAGE) };
+        }
+    }
+    values.resize(n, value);
+    values
+}
+
 /// Floats in whole cache lines, zero at first.
 ///
 /// Rows of large tables are read in random order, and huge pages mean fewer misses of the address translation. The
@@ -103,6 +120,14 @@ mod tests {
             let copy = lines.clone();
             lines.as_mut_slice().fill(-1.0);
             assert!(copy.as_slice().iter().enumerate().all(|(i, &x)| x == i as f32), "{len}");
+        }
+    }
+
+    #[test]
+    fn large_lists_hold_what_they_are_told() {
+        for n in [0, 5, 3 * HUGE_PAGE] {
+            let values = large_vec(n, 7u8);
+            assert!(values.len() == n && values.iter().all(|&value| value == 7));
         }
     }
 

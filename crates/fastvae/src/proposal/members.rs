@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use super::alias::{self, Slot};
 use super::uniform::below;
+use crate::math::lines::large_vec;
 
 /// One alias table for each of consecutive spans, end to end.
 #[derive(Debug, Clone)]
@@ -35,7 +36,7 @@ impl Members {
     /// With `log_weights` at the places and spans that begin at `starts`, the last entry being the end. Also
     /// returns the ln of the mass of each span.
     pub(super) fn new(log_weights: &[f32], starts: &[u32]) -> (Self, Vec<f64>) {
-        let mut places = vec![Place::default(); log_weights.len()];
+        let mut places = large_vec(log_weights.len(), Place::default());
         let mut rest = places.as_mut_slice();
         let mut spans = Vec::with_capacity(starts.len() - 1);
         for pair in starts.windows(2) {

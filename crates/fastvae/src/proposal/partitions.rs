@@ -5,6 +5,7 @@
 
 use crate::config::Config;
 use crate::data::ItemId;
+use crate::math::lines::large_vec;
 
 /// Bytes of item vectors that a partition should hold: with the gradients and moments of its rows, they fit a small
 /// second-level cache.
@@ -48,7 +49,8 @@ impl Partitions {
 
     /// The items in the order of inverted lists, cut only where a list ends, in about `wanted` parts.
     pub fn lists(items: &[ItemId], list_starts: &[u32], wanted: usize) -> Self {
-        let mut places = vec![0; items.len()];
+        let (mut places, mut order) = (large_vec(items.len(), 0), large_vec(items.len(), 0));
+        order.copy_from_slice(items);
         for (place, &item) in items.iter().enumerate() {
             places[item as usize] = place as u32;
         }
@@ -62,7 +64,7 @@ impl Partitions {
         if starts[starts.len() - 1] != items.len() as u32 {
             starts.push(items.len() as u32);
         }
-        Self { starts, order: Some(Order { items: items.to_vec(), places }) }
+        Self { starts, order: Some(Order { items: order, places }) }
     }
 
     /// Number of partitions.

@@ -128,7 +128,8 @@ fn draw<S: Simd>(
     // Where the comb stands at the start of sixteen weights, in teeth.
     let mut start = offset;
     for (node, sums) in sums.as_chunks::<LANES>().0.iter().enumerate() {
-        let (first, fraction) = (drawn, (start - f64::from(drawn)) as f32);
+        // Below one: rounded up to it, a tooth would fall on a first weight of zero.
+        let (first, fraction) = (drawn, ((start - f64::from(drawn)) as f32).min(1f32.next_down()));
         let whole = sums[LANES - 1];
         below += f64::from(whole);
         start = below * scale + offset;
@@ -265,6 +266,23 @@ mod tests {
         let runs = draws(&tiny, 300, 0);
         assert!(runs.iter().all(|&(slot, count)| count > 0 && tiny[slot as usize] > 0.0));
         assert_eq!(runs.iter().map(|run| run.1).sum::<u32>(), 300);
+        // A comb that stands as close to the next tooth as a word can say, before weights of zero.
+        let offset = f64::from(u32::MAX) / 4_294_967_296.0;
+        for (n, first) in [(1, 1), (2, 16), (300, 3), (300, 17)] {
+            let weights: Vec<f32> =
+                (0..64).map(|i| if i < first || i % 16 == 0 { 0.0 } else { 1.0 }).collect();
+            let (mut runs, mut sums) = (Runs::default(), vec![0.0; 64]);
+            runs.resize(n + LANES);
+            let n_runs = dispatch!(simd::level(), simd => {
+                draw(simd, &weights, None, &mut sums, n as u32, offset, &mut runs)
+            });
+            runs.resize(n_runs);
+            assert!(
+                runs.iter().all(|(slot, _)| weights[slot as usize] > 0.0),
+                "{n} draws after {first} zeros"
+            );
+            assert_eq!(runs.iter().map(|run| run.1).sum::<u32>(), n as u32);
+        }
         let mut single = vec![0.0; 4096];
         single[4095] = f32::MIN_POSITIVE;
         assert_eq!(draws(&single, 9, 0), [(4095, 9)]);

@@ -101,7 +101,8 @@ __device__ inline float lay_comb(const Run &r, const Query &q, u32 n, double tot
         if (some && below < total) {
             double start = __dadd_rn(__dmul_rn(below, scale), offset);
             first = min(__double2uint_rz(start), first);
-            fraction = (float)(start - first);
+            // Below one: rounded up to it, a tooth would fall on a first weight of zero.
+            fraction = fminf((float)(start - first), 0x1.fffffep-1f);
         }
         nodes[node].comb.first = first;
         nodes[node].comb.fraction = fraction;
