@@ -17,6 +17,10 @@ use crate::math::matrix::LANES;
 const BETA1: f32 = 0.9;
 const BETA2: f32 = 0.999;
 const EPSILON: f32 = 1e-8;
+/// Gradients and first moments below this are taken for zero, second moments below its square: they are far too small
+/// to move anything. A moment that decays without end would come to where numbers lose their precision and processors
+/// their speed, a hundredfold, and stay there: rounding keeps the smallest number from ever reaching zero.
+const NOTHING: f32 = 1e-18;
 
 /// Running means of a table's gradient and of its square.
 #[derive(Debug, Clone)]
@@ -206,9 +210,10 @@ impl Update {
         v: f32x16<S>,
         g: f32x16<S>,
     ) -> (f32x16<S>, f32x16<S>, f32x16<S>) {
-        let g = p.mul_add(f32x16::splat(simd, self.coupled_decay), g);
-        let m = (g - m).mul_add(f32x16::splat(simd, 1.0 - BETA1), m);
+        let g = above(simd, p.mul_add(f32x16::splat(simd, self.coupled_decay), g), NOTHING);
+        let m = above(simd, (g - m).mul_add(f32x16::splat(simd, 1.0 - BETA1), m), NOTHING);
         let v = (g * g).mul_add(f32x16::splat(simd, 1.0 - BETA2), v * BETA2);
+        let v = above(simd, v, NOTHING * NOTHING);
         let p = p.mul_add(f32x16::splat(simd, -self.decoupled_decay), p);
         let step = m * self.rate * reciprocal(simd, self.root::<_, 2>(simd, v));
         (p - step, m, v)
@@ -247,8 +252,9 @@ impl Update {
                 p.store_slice(parameter);
             }
             let g = p.mul_add(f32x16::splat(simd, self.coupled_decay), f32x16::from_slice(simd, gradient));
+            let g = above(simd, g, NOTHING);
             squares = g.mul_add(g, squares);
-            (g - m).mul_add(f32x16::splat(simd, 1.0 - BETA1), m).store_slice(first);
+            above(simd, (g - m).mul_add(f32x16::splat(simd, 1.0 - BETA1), m), NOTHING).store_slice(first);
         }
         let before = if gap > 0 { *second * missed.second } else { *second };
         *second = before * BETA2 + squares.reduce_sum() / columns as f32 * (1.0 - BETA2);
@@ -290,6 +296,12 @@ impl Update {
             second,
         }
     }
+}
+
+/// x where it is larger than `limit` or smaller than its negative, else zero.
+#[inline(always)]
+fn above<S: Simd>(simd: S, x: f32x16<S>, limit: f32) -> f32x16<S> {
+    x.abs().simd_gt(f32x16::splat(simd, limit)).select(x, f32x16::splat(simd, 0.0))
 }
 
 /// `1 / sqrt(x)` for x >= 0, and some number for 0, to about 5e-6 with two steps of Newton's method and 2e-7 with three.
@@ -396,6 +408,22 @@ mod tests {
             }
             assert!((f64::from(p[7]) - oracle(&config, &gradients, 0.5)).abs() < 1e-5);
         }
+    }
+
+    #[test]
+    fn moments_that_only_decay_end_at_zero() {
+        let config = Config { weight_decay: 0.0, ..Config::default() };
+        let (mut p, mut m, mut v, mut shared) = ([0.5; 16], [1e-3; 16], [1e-6; 16], 1e-6);
+        let (mut q, mut n) = (p, m);
+        for step in 0..200_000 {
+            let update = Update::at(&config, 0, step);
+            dispatch!(level(), simd => {
+                update.row(simd, row(&mut p, &mut m, Second::Elements(&mut v)), &mut [0.0; 16], 0, |_| ());
+                update.row(simd, row(&mut q, &mut n, Second::Shared(&mut shared, 16)), &mut [0.0; 16], 0, |_| ());
+            });
+        }
+        assert!(m.iter().chain(&v).chain(&n).all(|&moment| moment == 0.0), "{} {} {}", m[0], v[0], n[0]);
+        assert!(p.iter().chain(&q).all(|p| p.is_finite()));
     }
 
     #[test]
