@@ -5,7 +5,7 @@
 //! what `adam` would have done to it: its moments decay, what is left of its momentum moves it, and weight decay pulls at it.
 //! Without that, lazy Adam ends a little below dense Adam (`docs/defaults.md`).
 
-use std::sync::OnceLock;
+mod missed;
 
 use fearless_simd::{f32x16, i32x16, prelude::*};
 
@@ -280,22 +280,6 @@ impl Update {
         *second = *second * BETA2 + gradient * gradient * (1.0 - BETA2);
         *parameter -= self.rate * *first / (second.sqrt() * self.second_scale + EPSILON);
     }
-
-    /// What `gap` steps without a gradient do.
-    #[inline(always)]
-    fn missed(&self, gap: u32) -> Missed {
-        if gap == 0 {
-            return Missed::default();
-        }
-        let Powers { first, second, steps } = powers(gap);
-        Missed {
-            momentum: self.rate * steps,
-            decay: self.rate * self.coupled_decay * gap as f32,
-            shrink: (1.0 - self.decoupled_decay).powi(gap.min(1 << 20) as i32),
-            first,
-            second,
-        }
-    }
 }
 
 /// x where it is larger than `limit` or smaller than its negative, else zero.
@@ -323,43 +307,6 @@ fn inverse_root<S: Simd, const STEPS: usize>(simd: S, x: f32x16<S>) -> f32x16<S>
 fn reciprocal<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
     let estimate = x.approximate_recip();
     estimate * (f32x16::splat(simd, 2.0) - x * estimate)
-}
-
-/// What a row missed: factors on its moments, how far the rest of its momentum moves it (times the first moment over the
-/// root of the second), how strongly coupled decay pulls (over that root), and what decoupled decay leaves.
-#[derive(Debug, Clone, Copy, Default)]
-struct Missed {
-    momentum: f32,
-    decay: f32,
-    shrink: f32,
-    first: f32,
-    second: f32,
-}
-
-/// The moments' decay over some steps, and the sum of what the momentum is worth in each of them: it falls by BETA1 while
-/// the root that it is divided by falls by the root of BETA2.
-#[derive(Debug, Clone, Copy)]
-struct Powers {
-    first: f32,
-    second: f32,
-    steps: f32,
-}
-
-/// [`Powers`] of `gap` steps; looked up where it is short, as most are.
-#[inline(always)]
-fn powers(gap: u32) -> Powers {
-    static TABLE: OnceLock<Vec<Powers>> = OnceLock::new();
-    let compute = |gap: u32| {
-        let (first, second) = (f64::from(BETA1), f64::from(BETA2));
-        let ratio = first / second.sqrt();
-        Powers {
-            first: first.powf(gap.into()) as f32,
-            second: second.powf(gap.into()) as f32,
-            steps: (ratio * (1.0 - ratio.powf(gap.into())) / (1.0 - ratio)) as f32,
-        }
-    };
-    let table = TABLE.get_or_init(|| (0..1024).map(compute).collect());
-    table.get(gap as usize).copied().unwrap_or_else(|| compute(gap))
 }
 
 #[cfg(test)]
