@@ -256,8 +256,6 @@ struct SharedTable {
 // SAFETY: the pointers are used only through `update`, whose callers share out the rows, and `ask`, which reads and
 // writes nothing.
 unsafe impl Sync for SharedTable {}
-// SAFETY: as above.
-unsafe impl Send for SharedTable {}
 
 impl SharedTable {
     fn new(table: RowTable<'_>) -> Self {

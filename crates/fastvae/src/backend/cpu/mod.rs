@@ -1,8 +1,8 @@
 //! The CPU backend: the specification of a training step.
 //!
-//! A step runs in two stages. First, in parallel over blocks of users: encode, draw negatives, take the loss,
-//! and go back to the hidden layer, leaving gradient entries of touched rows. Then, in parallel over ranges of
-//! items: sum each touched row's gradient and update it. Every sum has a fixed order, so parameters are
+//! A step runs in stages. In parallel over blocks of users: encode, and find where the negatives fall. Over
+//! partitions of the items: choose them and sum them up. Over the blocks again: take the loss and go back to the hidden
+//! layer, leaving gradient entries of touched rows. Over ranges of items: sum each touched row's gradient and update it. Every sum has a fixed order, so parameters are
 //! bit-identical at any number of threads.
 
 mod block;
@@ -296,15 +296,17 @@ impl CpuBackend {
             block.spread(shared, proposal.as_ref(), rows, group);
         });
         let mut parts = std::mem::take(&mut self.parts);
-        parts.resize_with(rows.partitions.len(), PartNegatives::default);
+        // A refresh may leave fewer partitions: what the others have measured still counts.
+        let n_parts = rows.partitions.len();
+        parts.resize_with(parts.len().max(n_parts), PartNegatives::default);
         let blocks = used_blocks(&self.blocks, users);
         let queries = self.buffers.queries.view().rows_from(0, users.len() * self.config.latent_samples);
         let items = self.parameters.item_table();
-        parts.par_iter_mut().enumerate().with_max_len(1).for_each(|(partition, part)| {
+        parts[..n_parts].par_iter_mut().enumerate().with_max_len(1).for_each(|(partition, part)| {
             part.sum(partition, blocks, proposal.as_ref(), items, rows, queries);
         });
         self.for_each_block(users, context, |block, shared, group| {
-            block.loss(shared, proposal.as_ref(), rows, &parts, group);
+            block.loss(shared, proposal.as_ref(), rows, &parts[..n_parts], group);
             block.head_gradient(shared, group);
         });
         self.parts = parts;
