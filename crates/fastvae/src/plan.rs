@@ -6,9 +6,10 @@
 use serde::Serialize;
 
 use crate::backend::device_bytes;
-use crate::config::{Config, ModelKind, ProposalKind, SecondMoments};
+use crate::config::{Config, ModelKind, MomentKind, ProposalKind};
 use crate::math::lines::table_bytes;
 use crate::math::matrix::LANES;
+use crate::optim::halves::words;
 use crate::proposal::Partitions;
 use crate::resources;
 
@@ -85,11 +86,12 @@ impl MemoryPlan {
         let parameters = parameter_bytes(config, n_items, stride);
         let bias = if config.item_bias { items * FLOAT } else { 0 };
         // A row, its first and its second moments.
-        let with_moments = |row: u64| match config.second_moments {
-            SecondMoments::Element => (3 * table_bytes(items * row), format!("3 x items x {row} x 4")),
-            SecondMoments::Row => {
-                let bytes = 2 * table_bytes(items * row) + table_bytes(items);
-                (bytes, format!("items x (2 x {row} + 1) x 4"))
+        let with_moments = |row: u64, kind: MomentKind| match kind {
+            MomentKind::Full => (3 * table_bytes(items * row), format!("3 x items x {row} x 4")),
+            MomentKind::Compact => {
+                let words = words(row as usize) as u64;
+                let bytes = table_bytes(items * row) + table_bytes(items * words) + table_bytes(items);
+                (bytes, format!("items x ({row} + {words} + 1) x 4"))
             }
         };
         let mut parts = Vec::new();
@@ -101,9 +103,9 @@ impl MemoryPlan {
             format!("{copies} x (4 x interactions + 8 x users)"),
         );
         add("identifiers", (users + items) * ID, "about 8 x (users + items); strings take more".to_string());
-        let (bytes, formula) = with_moments(stride(config.encoder_columns()));
+        let (bytes, formula) = with_moments(stride(config.encoder_columns()), config.moments);
         add("encoder with moments", bytes, formula);
-        let (bytes, formula) = with_moments(latent);
+        let (bytes, formula) = with_moments(latent, config.item_moments());
         add(
             "item vectors with moments",
             bytes + 3 * bias,
@@ -147,17 +149,22 @@ impl MemoryPlan {
         );
         add("program", PROGRAM, "code, stacks, slack".to_string());
         let exact = parameter_bytes(config, n_items, |n| n as u64);
-        let shared = match config.second_moments {
-            SecondMoments::Element => 0,
-            SecondMoments::Row => {
-                items * (config.encoder_columns() as u64 + config.latent as u64 - 2) * FLOAT
-            }
-        };
+        // Moments of the tables, on disk.
+        let (columns, kinds) =
+            ([config.encoder_columns(), config.latent], [config.moments, config.item_moments()]);
+        let full = 2 * columns.iter().sum::<usize>() as u64 * items * FLOAT;
+        let kept: usize = std::iter::zip(columns, kinds)
+            .map(|(columns, kind)| match kind {
+                MomentKind::Full => 2 * columns,
+                MomentKind::Compact => words(columns) + 1,
+            })
+            .sum();
         Self {
             parts,
             gpu_bytes: device_bytes(config, n_users, n_items, n_interactions),
             reading_bytes: PROGRAM + interactions * READING + (users + items) * ID,
-            checkpoint_bytes: exact * if validates { 4 } else { 3 } - shared
+            checkpoint_bytes: exact * if validates { 4 } else { 3 } - full
+                + kept as u64 * items * FLOAT
                 + proposal_bytes(config, n_items) / 2,
             model_bytes: exact + items * (4 + ID) + proposal_bytes(config, n_items) / 4,
         }
@@ -342,35 +349,38 @@ mod tests {
     }
 
     #[test]
-    fn a_million_items_with_the_paper_preset_take_three_tables_of_232_columns() {
+    fn a_million_items_with_the_paper_preset_take_tables_of_232_columns_and_half_of_that_for_moments() {
         let plan = MemoryPlan::of(&Config::paper(), 100_000, 1_000_000, 1_000_000);
-        assert_eq!(part(&plan, "encoder with moments"), tables(3, 208));
-        assert_eq!(part(&plan, "item vectors with moments"), tables(3, 32));
+        assert_eq!(part(&plan, "encoder with moments"), tables(1, 208) + tables(1, 112) + tables(1, 1));
+        assert_eq!(part(&plan, "item vectors with moments"), tables(1, 32) + tables(1, 16) + tables(1, 1));
         assert_eq!(part(&plan, "interactions"), 4_000_000 + 800_000);
         assert!(!plan.parts.iter().any(|part| part.name == "parameters of the best epoch"));
-        assert!((2_880_000_000..3_200_000_000).contains(&plan.peak_bytes()), "{}", plan.peak_bytes());
-        // Rows are not padded on disk.
-        assert!((2_784_000_000..2_850_000_000).contains(&plan.checkpoint_bytes));
+        assert!((1_480_000_000..1_800_000_000).contains(&plan.peak_bytes()), "{}", plan.peak_bytes());
     }
 
     #[test]
-    fn second_moments_by_row_take_a_third_off_the_tables() {
-        let plan = |second_moments| {
-            let config = Config { second_moments, ..Config::paper() };
+    fn compact_moments_take_half_off_the_tables() {
+        let plan = |moments| {
+            let config = Config { moments, ..Config::paper() };
             MemoryPlan::of(&config, 100_000, 1_000_000, 1_000_000)
         };
-        let (by_element, by_row) = (plan(SecondMoments::Element), plan(SecondMoments::Row));
-        assert_eq!(part(&by_row, "encoder with moments"), tables(2, 208) + tables(1, 1));
-        let saved = tables(1, 208) + tables(1, 32) - tables(2, 1);
-        assert_eq!(by_row.peak_bytes(), by_element.peak_bytes() - saved);
-        assert_eq!(by_row.checkpoint_bytes, by_element.checkpoint_bytes - 1_000_000 * (199 + 31) * 4);
+        let (full, compact) = (plan(MomentKind::Full), plan(MomentKind::Compact));
+        assert_eq!(part(&full, "encoder with moments"), tables(3, 208));
+        assert_eq!(part(&full, "item vectors with moments"), tables(3, 32));
+        assert_eq!(part(&compact, "encoder with moments"), tables(1, 208) + tables(1, 112) + tables(1, 1));
+        let saved = tables(2, 208) + tables(2, 32) - tables(1, 112) - tables(1, 16) - tables(2, 1);
+        assert_eq!(compact.peak_bytes(), full.peak_bytes() - saved);
+        let saved = 2 * (200 + 32) - 112 - 16 - 2;
+        assert_eq!(compact.checkpoint_bytes, full.checkpoint_bytes - 1_000_000 * saved * 4);
+        // Rows of the tables are not padded on disk.
+        assert!((2_784_000_000..2_850_000_000).contains(&full.checkpoint_bytes));
     }
 
     #[test]
     fn a_factored_encoder_is_as_narrow_as_its_rank() {
         let config = Config { encoder_rank: 32, ..Config::paper() };
         let plan = MemoryPlan::of(&config, 100_000, 1_000_000, 1_000_000);
-        assert_eq!(part(&plan, "encoder with moments"), tables(3, 32));
+        assert_eq!(part(&plan, "encoder with moments"), tables(1, 32) + tables(1, 16) + tables(1, 1));
         assert!(plan.model_bytes < 1_000_000 * (32 + 32) * 4 + 40_000_000);
     }
 

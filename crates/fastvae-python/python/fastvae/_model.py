@@ -55,8 +55,9 @@ class FastVAE(Recommender):
         data by default.
     optimizer
         ``"lazy-adam"`` or ``"adam"``.
-    second_moments
-        ``"element"``, or ``"row"`` to keep one for each row of the tables: a third less memory.
+    moments
+        What Adam keeps for the tables: ``"compact"`` (first moments in sixteen bits, one second moment for each row) or
+        ``"full"``, which doubles their memory.
     learning_rate, decay
         Step size at the start, and how it falls: ``{"schedule": "linear" | "step" | "constant", "factor": ...,
         "every": ...}``.
@@ -113,7 +114,7 @@ class FastVAE(Recommender):
         popularity: str = "log",
         kl: Mapping[str, float] | None = None,
         optimizer: str = "lazy-adam",
-        second_moments: str = "element",
+        moments: str = "compact",
         learning_rate: float = 2e-3,
         decay: Mapping[str, Any] | None = None,
         weight_decay: float = 0.01,
@@ -146,7 +147,7 @@ class FastVAE(Recommender):
         self.popularity = popularity
         self.kl = kl
         self.optimizer = optimizer
-        self.second_moments = second_moments
+        self.moments = moments
         self.learning_rate = learning_rate
         self.decay = decay
         self.weight_decay = weight_decay

@@ -1,7 +1,8 @@
 //! What a run holds on a GPU: arithmetic on sizes, before anything is sent there.
 
-use crate::config::{Config, ModelKind, ProposalKind};
+use crate::config::{Config, ModelKind, MomentKind, ProposalKind};
 use crate::math::matrix::LANES;
+use crate::optim::halves::words;
 
 /// Bytes of one number.
 const FLOAT: u64 = 4;
@@ -20,7 +21,12 @@ pub fn device_bytes(config: &Config, n_users: usize, n_items: usize, n_interacti
     let (batch, samples) = (config.batch as u64, config.latent_samples as u64);
     let queries = batch * samples;
     let sampled = if config.model == ModelKind::FastVae { queries * config.negatives as u64 } else { 0 };
-    let tables = 3 * FLOAT * (items * (hidden + latent) + (config.hidden as u64 + 1) * head + hidden);
+    let row = |columns: u64, kind: MomentKind| match kind {
+        MomentKind::Full => 3 * columns,
+        MomentKind::Compact => columns + words(columns as usize) as u64 + 1,
+    };
+    let rows = row(hidden, config.moments) + row(latent, config.item_moments());
+    let tables = FLOAT * (items * rows + 3 * ((config.hidden as u64 + 1) * head + hidden));
     let data = 16 * users + 4 * interactions + FLOAT * interactions * samples;
     let buffers = FLOAT * (2 * batch * (hidden + head) + 3 * queries * latent) + 8 * sampled;
     let longest = interactions.min(batch * LONG * interactions.div_ceil(users.max(1)));

@@ -119,14 +119,17 @@ pub enum Optimizer {
     LazyAdam,
 }
 
-/// What Adam keeps of the squared gradients of the encoder rows and the item vectors.
+/// What Adam keeps of the gradients of the encoder rows and the item vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SecondMoments {
-    /// A mean for each number (Adam).
-    Element,
-    /// One mean for each row, over its columns: the tables and their moments take a third less memory.
-    Row,
+pub enum MomentKind {
+    /// Two means for each number, as published.
+    #[serde(alias = "element")]
+    Full,
+    /// The mean gradient in sixteen bits, and one mean square for each row: half the memory of the tables, and of the
+    /// traffic that a step is made of.
+    #[serde(alias = "row")]
+    Compact,
 }
 
 /// Whether weight decay passes through Adam's moments.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 pub use choices::{
-    Activation, Decay, Estimator, Kl, ModelKind, Optimizer, Popularity, ProposalKind, Quantizer, Schedule,
-    SecondMoments, WeightDecayMode,
+    Activation, Decay, Estimator, Kl, ModelKind, MomentKind, Optimizer, Popularity, ProposalKind, Quantizer,
+    Schedule, WeightDecayMode,
 };
 pub use device::Device;
 
@@ -57,8 +57,9 @@ pub struct Config {
     pub kl: Kl,
     /// How parameters are updated.
     pub optimizer: Optimizer,
-    /// What is kept of the squared gradients of the tables.
-    pub second_moments: SecondMoments,
+    /// What is kept of the gradients of the tables.
+    #[serde(alias = "second_moments")]
+    pub moments: MomentKind,
     /// Step size at the start.
     pub learning_rate: f32,
     /// How the step size falls.
@@ -110,7 +111,7 @@ impl Default for Config {
             popularity: Popularity::Log,
             kl: Kl::default(),
             optimizer: Optimizer::LazyAdam,
-            second_moments: SecondMoments::Element,
+            moments: MomentKind::Compact,
             learning_rate: 2e-3,
             decay: Decay::default(),
             weight_decay: 0.01,
@@ -154,6 +155,12 @@ impl Config {
     /// Columns of the encoder's table.
     pub fn encoder_columns(&self) -> usize {
         if self.encoder_rank > 0 { self.encoder_rank } else { self.hidden }
+    }
+
+    /// What is kept of the gradients of the item vectors: all of it for the full softmax, whose steps touch every one of
+    /// them and take far longer for other reasons.
+    pub(crate) fn item_moments(&self) -> MomentKind {
+        if self.model == ModelKind::MultVae { MomentKind::Full } else { self.moments }
     }
 
     /// Epochs between refreshes of the index, for data of these sizes.

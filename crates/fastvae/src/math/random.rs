@@ -57,6 +57,15 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
+/// A number that looks like any other, one for each word: the finaliser of MurmurHash3 (Appleby, 2011). Of a word that
+/// is random, it is random.
+#[inline(always)]
+pub(crate) fn mix(mut word: u32) -> u32 {
+    word = (word ^ (word >> 16)).wrapping_mul(0x85EB_CA6B);
+    word = (word ^ (word >> 13)).wrapping_mul(0xC2B2_AE35);
+    word ^ (word >> 16)
+}
+
 /// The random numbers of one address, indexed from 0.
 ///
 /// Also an iterator-like source through [`Stream::next_word`] for code that draws a data-dependent count.

@@ -26,11 +26,12 @@ impl Slot {
     }
 }
 
-/// The outcomes up to which [`place_and_coin`] may take one word: the coin keeps 16 bits, so that the weight of an
+/// The outcomes up to which one word makes a draw: the coin keeps 16 bits, so that the weight of an
 /// outcome is met to 2^-16 of the mean weight.
 pub(super) const ONE_WORD: u32 = 1 << 16;
 
-/// A slot of the `len` from `start` on by a random word, and the coin that the rest of the word makes.
+/// A slot of the `len` from `start` on by a random word, and the coin that the rest of the word makes: good for draws
+/// from no more than [`ONE_WORD`] slots.
 #[inline(always)]
 pub(super) fn place_and_coin(word: u32, start: u32, len: u32) -> (u32, u32) {
     let product = u64::from(word) * u64::from(len);

@@ -2,7 +2,7 @@
 
 use fearless_simd::{dispatch, f32x16, prelude::*};
 
-use super::Scratch;
+use super::{Partitions, Scratch};
 use crate::index::InvertedMultiIndex;
 use crate::math::matrix::LANES;
 use crate::math::simd;
@@ -19,6 +19,14 @@ const SAFE_TOTAL: f64 = 1e-12;
 pub(super) struct Span {
     pub(super) start: u32,
     pub(super) len: u32,
+}
+
+impl Span {
+    /// Those of whole partitions.
+    pub(super) fn of(partitions: &Partitions) -> Vec<Self> {
+        let spans = partitions.starts().windows(2);
+        spans.map(|pair| Self { start: pair[0], len: pair[1] - pair[0] }).collect()
+    }
 }
 
 /// Cells in slots. With two codebooks of moderate size the slots are the grid of all code pairs, rows padded

@@ -7,7 +7,6 @@
 use fearless_simd::{dispatch, prelude::*};
 
 use super::logits::logits;
-use super::uniform::below;
 use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -121,6 +120,12 @@ impl Proposal for Dns {
     fn correction(&self, _: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, correction: &mut [f32]) {
         correction.fill(0.0);
     }
+}
+
+/// A random word as a number below `n`; the bias is below n / 2^32.
+#[inline(always)]
+fn below(word: u32, n: u32) -> u32 {
+    ((u64::from(word) * u64::from(n)) >> 32) as u32
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use rayon::prelude::*;
 
 use super::alias::{self, Slot};
-use super::uniform::below;
 use crate::math::lines::large_vec;
 
 /// One alias table for each of consecutive spans, end to end.
@@ -62,22 +61,15 @@ impl Members {
         (Self { places, one_word }, log_masses)
     }
 
-    /// Whether [`Members::choose`] may be used.
+    /// Whether every span is short enough for one random word to make a draw.
     pub(super) fn one_word(&self) -> bool {
         self.one_word
     }
 
-    /// The place drawn by one that [`alias::place_and_coin`] gave with a coin, and ln of its weight.
+    /// The place drawn by one that all of its span are as likely for, with a coin, and ln of its weight.
     #[inline(always)]
     pub(super) fn choose(&self, own: u32, coin: u32) -> (u32, f32) {
         self.places[own as usize].choose(own, coin)
-    }
-
-    /// A place of the `len` from `start` on, however many, by two random words, and ln of its weight.
-    #[inline(always)]
-    pub(super) fn choose_by_two(&self, start: u32, len: u32, words: [u32; 2]) -> (u32, f32) {
-        let own = start + below(words[0], len);
-        self.places[own as usize].choose(own, words[1])
     }
 
     /// ln of the weight at `place`.

@@ -8,7 +8,6 @@
 use super::cells::Cells;
 use super::members::Members;
 use super::state::{Reader, State, StateTensor};
-use super::systematic::CHOICES;
 use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -149,45 +148,22 @@ impl Proposal for Midx {
         draws.cut_runs(&self.built().slot_ends);
     }
 
-    fn settle(
-        &self,
-        partition: usize,
-        stream: &Stream,
-        runs: RunSlice<'_>,
-        places: &mut [u32],
-        correction: &mut [f32],
-        buffers: &mut Settling,
-    ) {
+    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32], buffers: &mut Settling) {
         let built = self.built();
         let n = places.len();
-        buffers.lay_out(runs, built.cells.spans(), n);
-        let two = built.members.as_ref().is_some_and(|members| !members.one_word());
-        // Whole runs of the generator: what is left over costs less than a tail made word by word. Each partition
-        // has its own words of the query's stream.
-        buffers.words.resize((n << u32::from(two)).next_multiple_of(Stream::RUN), 0);
-        stream.fill(CHOICES + ((partition as u32) << 20), &mut buffers.words);
-        if !two {
-            buffers.toss(n);
-        }
-        let Settling { words, starts, lens, bases } = buffers;
-        let outcomes = places.iter_mut().zip(correction);
-        let cells = starts.iter().zip(lens).zip(bases);
+        let exact = built.members.as_ref().is_some_and(|members| !members.one_word());
+        buffers.toss(runs, built.cells.spans(), n, exact);
+        let Settling { words: coins, places: chosen, bases, .. } = buffers;
         match &built.members {
             None => {
-                for ((place, correction), ((chosen, _), base)) in outcomes.zip(cells) {
-                    (*place, *correction) = (*chosen, *base);
-                }
-            }
-            Some(members) if two => {
-                for (((place, correction), ((start, len), base)), words) in
-                    outcomes.zip(cells).zip(words.as_chunks::<2>().0)
-                {
-                    let (chosen, log_weight) = members.choose_by_two(*start, *len, *words);
-                    (*place, *correction) = (chosen, *base + log_weight);
-                }
+                places.copy_from_slice(&chosen[..n]);
+                correction.copy_from_slice(&bases[..n]);
             }
             Some(members) => {
-                for ((place, correction), ((own, coin), base)) in outcomes.zip(cells) {
+                let outcomes = places.iter_mut().zip(correction);
+                for ((place, correction), ((own, coin), base)) in
+                    outcomes.zip(chosen.iter().zip(coins).zip(bases))
+                {
                     let (chosen, log_weight) = members.choose(*own, *coin);
                     (*place, *correction) = (chosen, *base + log_weight);
                 }

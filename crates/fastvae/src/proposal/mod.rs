@@ -162,11 +162,9 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
     );
 
     /// The second half, once for each partition: fills `places` and `correction` of the draws that
-    /// [`Proposal::spread`] left there as `runs` for the query of `stream`. Not called where it left places.
+    /// [`Proposal::spread`] left there as `runs`. Not called where it left places.
     fn settle(
         &self,
-        _partition: usize,
-        _stream: &Stream,
         _runs: RunSlice<'_>,
         _places: &mut [u32],
         _correction: &mut [f32],
@@ -196,7 +194,7 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         for partition in 0..draws.run_ends.len() {
             let (range, runs) = (draws.range(partition), span(&draws.run_ends, partition));
             let (places, correction) = (&mut draws.places[range.clone()], &mut draws.correction[range]);
-            self.settle(partition, stream, draws.runs.slice(runs), places, correction, &mut scratch.settling);
+            self.settle(draws.runs.slice(runs), places, correction, &mut scratch.settling);
         }
         draws.items.clear();
         draws.items.extend(draws.places.iter().map(|&place| self.partitions().item(place)));

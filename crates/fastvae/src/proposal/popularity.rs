@@ -1,7 +1,7 @@
 //! `popularity`: by a function of the item's count, Q(i) = pop(i) / sum of pop.
 
+use super::cells::Span;
 use super::members::Members;
-use super::systematic::CHOICES;
 use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -18,6 +18,7 @@ pub struct PopularityProposal {
     shares: Vec<f32>,
     /// The position in `shares` where each partition ends.
     slot_ends: Vec<u32>,
+    spans: Vec<Span>,
     /// ln of the sum of all weights.
     log_sum: f32,
 }
@@ -31,7 +32,8 @@ impl PopularityProposal {
         let mut shares: Vec<f32> = log_masses.iter().map(|log_mass| (log_mass.exp() / sum) as f32).collect();
         shares.resize(shares.len().next_multiple_of(LANES), 0.0);
         let slot_ends = (1..=partitions.len() as u32).collect();
-        Self { partitions, members, shares, slot_ends, log_sum: sum.ln() as f32 }
+        let spans = Span::of(&partitions);
+        Self { partitions, members, shares, slot_ends, spans, log_sum: sum.ln() as f32 }
     }
 }
 
@@ -63,23 +65,11 @@ impl Proposal for PopularityProposal {
         draws.cut_runs(&self.slot_ends);
     }
 
-    fn settle(
-        &self,
-        partition: usize,
-        stream: &Stream,
-        _: RunSlice<'_>,
-        places: &mut [u32],
-        correction: &mut [f32],
-        buffers: &mut Settling,
-    ) {
-        let range = self.partitions.range(partition);
-        let words = &mut buffers.words;
-        words.resize((2 * places.len()).next_multiple_of(Stream::RUN), 0);
-        // Each partition has its own words of the query's stream.
-        stream.fill(CHOICES + ((partition as u32) << 20), words);
-        for ((place, correction), words) in places.iter_mut().zip(correction).zip(words.as_chunks::<2>().0) {
-            let (chosen, log_weight) =
-                self.members.choose_by_two(range.start, range.end - range.start, *words);
+    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32], buffers: &mut Settling) {
+        buffers.toss(runs, &self.spans, places.len(), !self.members.one_word());
+        let outcomes = places.iter_mut().zip(correction);
+        for ((place, correction), (own, coin)) in outcomes.zip(buffers.places.iter().zip(&buffers.words)) {
+            let (chosen, log_weight) = self.members.choose(*own, *coin);
             (*place, *correction) = (chosen, log_weight - self.log_sum);
         }
     }

@@ -9,10 +9,8 @@
 use fearless_simd::{dispatch, f32x16, i32x16, prelude::*, u32x16};
 
 use crate::math::matrix::LANES;
+use crate::math::random::mix;
 use crate::math::{Stream, simd};
-
-/// The block of a stream where the words start that choose within a cell; the word that moves the comb is the first.
-pub(super) const CHOICES: u32 = 1 << 28;
 
 /// Draws by the weight that they fell on, in the order of the weights.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +21,28 @@ pub(super) struct Runs {
     counts: Vec<u32>,
     /// What goes with the weight; for MIDX, ln Q of an item of weight one in the slot.
     log_bases: Vec<f32>,
+    choices: Choices,
+}
+
+/// The random words that choose among the outcomes of a weight, once it was drawn: again a comb. The draws of a run
+/// are spread evenly over its outcomes, moved by a word that the slot has of two random keys of the query.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Choices([u32; 2]);
+
+impl Choices {
+    /// The word of the first draw of a run in `slot`, and how far the words of `count` draws are apart. Each of them
+    /// by itself is as random as the key.
+    #[inline(always)]
+    pub(super) fn comb(self, slot: u32, count: u32) -> (u32, u32) {
+        const WEYL: u32 = 0x9E37_79B9;
+        (mix(self.0[0].wrapping_add(slot.wrapping_mul(WEYL))), u32::MAX / count)
+    }
+
+    /// A second word of a draw, which says nothing about its `word`.
+    #[inline(always)]
+    pub(super) fn second(self, word: u32) -> u32 {
+        mix(word ^ self.0[1])
+    }
 }
 
 /// Some consecutive runs.
@@ -31,6 +51,7 @@ pub struct RunSlice<'a> {
     pub(super) slots: &'a [u32],
     pub(super) counts: &'a [u32],
     pub(super) log_bases: &'a [f32],
+    pub(super) choices: Choices,
 }
 
 impl Runs {
@@ -46,6 +67,7 @@ impl Runs {
             slots: &self.slots[range.clone()],
             counts: &self.counts[range.clone()],
             log_bases: &self.log_bases[range],
+            choices: self.choices,
         }
     }
 
@@ -70,8 +92,8 @@ pub(super) struct Systematic {
 
 impl Systematic {
     /// `n` draws by `weights`, none negative, as runs in the order of the weights; a weight of zero gets none. Without
-    /// a sum that is positive and a number, all fall on the first. The first word of `stream` moves the comb;
-    /// `log_bases` go with the weights, or zeros where there are none.
+    /// a sum that is positive and a number, all fall on the first. The first word of `stream` moves the comb, the next
+    /// two are the keys of the [`Choices`]; `log_bases` go with the weights, or zeros where there are none.
     ///
     /// # Panics
     /// If there are no weights, or their number is not a multiple of [`LANES`].
@@ -91,9 +113,11 @@ impl Systematic {
         self.sums.resize(weights.len(), 0.0);
         // Whole vectors are written, the last one beyond the last run.
         runs.resize(n.min(weights.len()) + LANES);
-        let mut word = [0];
-        stream.fill(0, &mut word);
-        let offset = f64::from(word[0]) / 4_294_967_296.0;
+        let mut words = [0; 3];
+        stream.fill(0, &mut words);
+        let [word, keys @ ..] = words;
+        runs.choices = Choices(keys);
+        let offset = f64::from(word) / 4_294_967_296.0;
         let sums = &mut self.sums;
         let n_runs = dispatch!(simd::level(), simd => {
             draw(simd, weights, log_bases, sums, n as u32, offset, runs)

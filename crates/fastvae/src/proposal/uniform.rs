@@ -1,6 +1,6 @@
 //! `uniform`: every item alike, Q(i) = 1/M.
 
-use super::systematic::CHOICES;
+use super::cells::Span;
 use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch, Settling};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -17,6 +17,7 @@ pub struct Uniform {
     widths: Vec<f32>,
     /// The position in `widths` where each partition ends.
     slot_ends: Vec<u32>,
+    spans: Vec<Span>,
 }
 
 impl Uniform {
@@ -26,7 +27,8 @@ impl Uniform {
             partitions.starts().windows(2).map(|pair| (pair[1] - pair[0]) as f32).collect();
         widths.resize(widths.len().next_multiple_of(LANES), 0.0);
         let slot_ends = (1..=partitions.len() as u32).collect();
-        Self { n_items: partitions.starts()[partitions.len()] as usize, partitions, widths, slot_ends }
+        let spans = Span::of(&partitions);
+        Self { n_items: partitions.starts()[partitions.len()] as usize, partitions, widths, slot_ends, spans }
     }
 
     fn log_probability(&self) -> f32 {
@@ -62,33 +64,13 @@ impl Proposal for Uniform {
         draws.cut_runs(&self.slot_ends);
     }
 
-    fn settle(
-        &self,
-        partition: usize,
-        stream: &Stream,
-        _: RunSlice<'_>,
-        places: &mut [u32],
-        correction: &mut [f32],
-        buffers: &mut Settling,
-    ) {
-        let range = self.partitions.range(partition);
-        let words = &mut buffers.words;
-        words.resize(places.len().next_multiple_of(Stream::RUN), 0);
-        // Each partition has its own words of the query's stream.
-        stream.fill(CHOICES + ((partition as u32) << 20), words);
-        for (place, &word) in places.iter_mut().zip(&*words) {
-            *place = range.start + below(word, range.end - range.start);
-        }
+    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32], buffers: &mut Settling) {
+        buffers.toss(runs, &self.spans, places.len(), false);
+        places.copy_from_slice(&buffers.places[..places.len()]);
         correction.fill(self.log_probability());
     }
 
     fn log_q(&self, _: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, log_q: &mut [f32]) {
         log_q.fill(self.log_probability());
     }
-}
-
-/// A random word as a number below `n`; the bias is below n / 2^32.
-#[inline(always)]
-pub(super) fn below(word: u32, n: u32) -> u32 {
-    ((u64::from(word) * u64::from(n)) >> 32) as u32
 }

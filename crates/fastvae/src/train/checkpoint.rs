@@ -18,7 +18,7 @@ use crate::proposal::{State, StateData, StateTensor};
 use crate::train::{Progress, Training};
 
 /// Version of the layout, checked when a checkpoint is read.
-const FORMAT: &str = "fastvae checkpoint 2";
+const FORMAT: &str = "fastvae checkpoint 3";
 
 /// What the run learns from, to refuse other data.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -272,7 +272,7 @@ fn proposal_state(file: &TensorFile) -> Result<State> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Kl, ModelKind, ProposalKind, SecondMoments};
+    use crate::config::{Kl, ModelKind, MomentKind, ProposalKind};
     use crate::data::{GenerateOptions, Generator};
     use crate::train::{Control, Event, Outcome};
 
@@ -328,7 +328,7 @@ mod tests {
         let configs = kinds.map(|proposal| Config { proposal, ..config() });
         let others = [
             Config { model: ModelKind::MultVae, ..config() },
-            Config { second_moments: SecondMoments::Row, ..config() },
+            Config { moments: MomentKind::Full, ..config() },
             Config { encoder_rank: 3, ..config() },
         ];
         for config in configs.into_iter().chain(others) {

@@ -209,7 +209,7 @@ impl UserBlock {
             let epoch = shared.context.epoch as u32;
             let stream = Stream::with_part(config.seed, Purpose::Negatives, part, epoch, user);
             let scratch = &mut self.scratch;
-            let negatives = self.negatives.push(&stream, history, item_rows);
+            let negatives = self.negatives.push(history, item_rows);
             proposal.prepare(query, items, scratch);
             proposal.spread(config.negatives, query, items, &stream, scratch, &mut negatives.draws);
             match estimator {

@@ -9,7 +9,7 @@ use crate::config::Activation;
 use crate::math::dense::{Operand, product};
 use crate::math::simd::{self, level};
 use crate::math::{Matrix, MatrixView};
-use crate::optim::{Moments, Row, Second, Update};
+use crate::optim::{Moments, Row, RowMoments, Update};
 
 /// Users per dense product: enough to pay for packing the layer's weights.
 const ROWS: usize = 128;
@@ -69,8 +69,7 @@ pub(super) fn update(
         let columns = input.columns(start, SLAB.min(width - start));
         let mut sum = vec![0.0; chunk.rows.len()];
         product(&mut sum, stride, false, Operand::Transposed(columns), Operand::Plain(gradient));
-        let second = Second::Elements(chunk.second);
-        let row = Row { parameter: chunk.rows, first: chunk.first, second };
+        let row = Row { parameter: chunk.rows, moments: RowMoments::Full(chunk.first, chunk.second) };
         dispatch!(level(), simd => update.row(simd, row, &mut sum, 0, |_| ()));
     });
 }
@@ -86,7 +85,7 @@ pub(super) fn update_bias(
     for row in 0..gradient.rows() {
         simd::axpy(1.0, gradient.padded_row(row), &mut sum);
     }
-    let (first, second) = (moments.first.data_mut(), Second::Elements(moments.second.data_mut()));
-    let row = Row { parameter: bias.data_mut(), first, second };
+    let moments = RowMoments::Full(moments.first.data_mut(), moments.second.data_mut());
+    let row = Row { parameter: bias.data_mut(), moments };
     dispatch!(level(), simd => update.row(simd, row, &mut sum, 0, |_| ()));
 }

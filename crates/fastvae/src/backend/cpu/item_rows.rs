@@ -17,7 +17,7 @@ use crate::backend::cpu::rows::{RowTable, row_gradient, weight_sum};
 use crate::config::Optimizer;
 use crate::math::MatrixView;
 use crate::math::simd::{level, prefetch_at};
-use crate::optim::{Row, Second, Update};
+use crate::optim::{self, Row, RowMoments, Update};
 
 /// Rows asked for ahead of their sum, where they come in no order that the processor could guess.
 const AHEAD: usize = 6;
@@ -243,12 +243,13 @@ struct SharedTable {
     rows: *mut f32,
     first: *mut f32,
     second: *mut f32,
-    /// Numbers of `second` for each row.
-    second_stride: usize,
+    /// Floats of `first` and of `second` for each row.
+    moment_strides: [usize; 2],
     touched: *mut u32,
     /// Values, first and second moments of the bias.
     bias: Option<[*mut f32; 3]>,
-    columns: usize,
+    /// See [`optim::share`].
+    share: f32,
     stride: usize,
     n_rows: usize,
 }
@@ -264,25 +265,30 @@ impl SharedTable {
             [bias.values.as_mut_ptr(), bias.first.as_mut_ptr(), bias.second.as_mut_ptr()]
         });
         Self {
-            columns: table.rows.cols(),
+            share: optim::share(table.rows.cols()),
             stride: table.rows.stride(),
             n_rows: table.rows.rows(),
             rows: table.rows.data_mut().as_mut_ptr(),
             first: table.moments.first.data_mut().as_mut_ptr(),
             second: table.moments.second.data_mut().as_mut_ptr(),
-            second_stride: table.moments.second_stride,
+            moment_strides: [table.moments.first.stride(), table.moments.second_stride],
             touched: table.moments.touched.as_mut_ptr(),
             bias,
         }
+    }
+
+    /// Rows, first and second moments, and the floats that a row has in each.
+    #[inline(always)]
+    fn tables(&self) -> [(*mut f32, usize); 3] {
+        let [first, second] = self.moment_strides;
+        [(self.rows, self.stride), (self.first, first), (self.second, second)]
     }
 
     /// Asks the processor to load a row and its moments soon.
     #[inline(always)]
     fn ask(&self, row: usize) {
         assert!(row < self.n_rows, "a row of the table");
-        for (table, stride) in
-            [(self.rows, self.stride), (self.first, self.stride), (self.second, self.second_stride)]
-        {
+        for (table, stride) in self.tables() {
             prefetch_at(table.wrapping_add(row * stride), stride);
         }
     }
@@ -303,13 +309,13 @@ impl SharedTable {
         assert!(row < self.n_rows, "a row of the table");
         // SAFETY: the row lies within each table, which have as many, and nobody else uses it.
         let [parameter, first, second] = unsafe {
-            [(self.rows, self.stride), (self.first, self.stride), (self.second, self.second_stride)]
+            self.tables()
                 .map(|(table, stride)| std::slice::from_raw_parts_mut(table.add(row * stride), stride))
         };
         // SAFETY: as above, for the row's entry.
         let gap = update.gap(unsafe { &mut *self.touched.add(row) });
-        let second = Second::of(second, self.columns);
-        update.row(simd, Row { parameter, first, second }, gradient, gap, |_| ());
+        let moments = RowMoments::of(first, second, self.share);
+        update.row(simd, Row { parameter, moments }, gradient, gap, |_| ());
         if let Some(bias) = self.bias {
             // SAFETY: as above, for the row's entry of each column.
             let [value, first, second] = unsafe { bias.map(|column| &mut *column.add(row)) };

@@ -23,7 +23,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 use crate::backend::{Backend, Phase, PhaseTimes, StepContext, StepReport};
-use crate::config::{Config, ModelKind, SecondMoments};
+use crate::config::{Config, ModelKind};
 use crate::data::{Interactions, UserId};
 use crate::error::Result;
 use crate::loss::KlWeight;
@@ -59,14 +59,14 @@ pub struct MomentTables {
 }
 
 impl MomentTables {
-    fn new(parameters: &Parameters, second: SecondMoments) -> Self {
+    fn new(parameters: &Parameters, config: &Config) -> Self {
         Self {
-            encoder: Moments::of(&parameters.encoder, second),
+            encoder: Moments::of(&parameters.encoder, config.moments),
             encoder_map: parameters.encoder_map.as_ref().map(Moments::like),
             hidden_bias: Moments::like(&parameters.hidden_bias),
             head: Moments::like(&parameters.head),
             head_bias: Moments::like(&parameters.head_bias),
-            items: Moments::of(&parameters.items, second),
+            items: Moments::of(&parameters.items, config.item_moments()),
             item_bias: parameters
                 .item_bias
                 .as_ref()
@@ -121,7 +121,7 @@ impl CpuBackend {
         config.validate()?;
         let n_items = train.n_items();
         let parameters = Parameters::random(config, n_items);
-        let moments = MomentTables::new(&parameters, config.second_moments);
+        let moments = MomentTables::new(&parameters, config);
         let (proposal, item_layout) = match config.model {
             ModelKind::FastVae => {
                 (Some(proposal::build(config, &train.item_counts())?), BucketLayout::for_rows(n_items))

@@ -11,7 +11,7 @@ use crate::backend::cpu::block::UserBlock;
 use crate::backend::{Phase, PhaseTimes};
 use crate::data::ItemId;
 use crate::loss::{NegativeSum, exclude};
-use crate::math::{Matrix, MatrixView, Stream, simd};
+use crate::math::{Matrix, MatrixView, simd};
 use crate::proposal::{Draws, ItemTable, Partitions, Proposal, Settling};
 
 /// The row of an item in the item table: its place where the table is in the order of the partitions.
@@ -53,8 +53,6 @@ pub(super) struct QueryNegatives {
     pub positive_rows: Vec<u32>,
     /// Their `ln Q`, for the sampled estimator.
     pub correction: Vec<f32>,
-    /// Where the draws come from.
-    pub stream: Option<Stream>,
     /// The places of the positives, ascending, for the stratified estimator.
     excluded: Vec<u32>,
 }
@@ -66,13 +64,12 @@ impl BlockNegatives {
     }
 
     /// The next query, of a user with positives `history`.
-    pub fn push(&mut self, stream: &Stream, history: &[ItemId], rows: ItemRows<'_>) -> &mut QueryNegatives {
+    pub fn push(&mut self, history: &[ItemId], rows: ItemRows<'_>) -> &mut QueryNegatives {
         if self.n_queries == self.queries.len() {
             self.queries.push(QueryNegatives::default());
         }
         let query = &mut self.queries[self.n_queries];
         self.n_queries += 1;
-        query.stream = Some(stream.clone());
         query.excluded.clear();
         query.positive_rows.clear();
         query.positive_rows.extend(history.iter().map(|&item| rows.of_item(item)));
@@ -217,8 +214,7 @@ impl PartNegatives {
         let Self { places, weights, buffers, .. } = self;
         let (drawn, correction) = (&mut places[range.clone()], &mut weights[range]);
         if let Some(runs) = query.draws.runs(partition) {
-            let stream = query.stream.as_ref().expect("a query that was pushed has a stream");
-            proposal.settle(partition, stream, runs, drawn, correction, &mut buffers.settling);
+            proposal.settle(runs, drawn, correction, &mut buffers.settling);
         } else {
             let range = query.draws.range(partition);
             drawn.copy_from_slice(&query.draws.places[range.clone()]);

@@ -23,6 +23,9 @@ pub(super) fn permute(table: RowTable<'_>, partitions: &Partitions, to_places: b
     let shared = *second_stride == 1;
     let mut reorder = |matrix: &mut Matrix| {
         let stride = matrix.stride();
+        if spare.cols() != matrix.cols() {
+            spare = Matrix::zeros(matrix.rows(), matrix.cols());
+        }
         spare.data_mut().par_chunks_mut(ROWS * stride).enumerate().for_each(|(chunk, rows)| {
             for (k, row) in rows.chunks_exact_mut(stride).enumerate() {
                 row.copy_from_slice(matrix.row(source(chunk * ROWS + k)));

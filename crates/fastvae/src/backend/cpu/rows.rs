@@ -11,7 +11,7 @@ use crate::config::Optimizer;
 use crate::math::matrix::LANES;
 use crate::math::simd::{level, prefetch_at};
 use crate::math::{Matrix, MatrixView};
-use crate::optim::{Moments, Row, Second, Update};
+use crate::optim::{self, Moments, Row, RowMoments, Update};
 
 /// A table with its moments and, for the decoder, its bias column with its own.
 pub(super) struct RowTable<'a> {
@@ -32,17 +32,19 @@ pub(super) struct RowChunk<'a> {
     pub rows: &'a mut [f32],
     pub first: &'a mut [f32],
     pub second: &'a mut [f32],
-    /// Numbers of `second` for each row.
-    pub second_stride: usize,
+    /// Floats of `first` and of `second` for each row.
+    pub strides: [usize; 2],
     pub touched: &'a mut [u32],
     pub bias: Option<BiasColumn<'a>>,
-    columns: usize,
+    /// See [`optim::share`].
+    share: f32,
 }
 
 impl<'a> RowTable<'a> {
     /// The table cut into chunks of `width` rows.
     pub fn chunks(self, width: usize) -> Vec<RowChunk<'a>> {
-        let (columns, second_stride) = (self.rows.cols(), self.moments.second_stride);
+        let share = optim::share(self.rows.cols());
+        let strides = [self.moments.first.stride(), self.moments.second_stride];
         let floats = width * self.rows.stride();
         let mut bias: Vec<Option<BiasColumn<'a>>> = match self.bias {
             None => (0..self.rows.rows().div_ceil(width)).map(|_| None).collect(),
@@ -55,8 +57,8 @@ impl<'a> RowTable<'a> {
                 .collect(),
         };
         let rows = self.rows.data_mut().chunks_mut(floats);
-        let first = self.moments.first.data_mut().chunks_mut(floats);
-        let second = self.moments.second.data_mut().chunks_mut(width * second_stride);
+        let first = self.moments.first.data_mut().chunks_mut(width * strides[0]);
+        let second = self.moments.second.data_mut().chunks_mut(width * strides[1]);
         let touched = self.moments.touched.chunks_mut(width);
         rows.zip(first)
             .zip(second)
@@ -64,7 +66,7 @@ impl<'a> RowTable<'a> {
             .zip(&mut bias)
             .map(|((((rows, first), second), touched), bias)| {
                 let bias = bias.take();
-                RowChunk { rows, first, second, second_stride, touched, bias, columns }
+                RowChunk { rows, first, second, strides, touched, bias, share }
             })
             .collect()
     }
@@ -75,14 +77,19 @@ impl<'a> RowTable<'a> {
 #[derive(Clone, Copy)]
 struct RowLines {
     tables: [*const f32; 3],
-    n_tables: usize,
+    compact: bool,
 }
 
 impl RowLines {
     #[inline(always)]
     fn ask(&self, line: usize) {
-        for table in &self.tables[..self.n_tables] {
-            prefetch_at(table.wrapping_add(line * LANES), LANES);
+        let [row, first, second] = self.tables;
+        prefetch_at(row.wrapping_add(line * LANES), LANES);
+        if self.compact {
+            prefetch_at(first.wrapping_add(line / 2 * LANES), LANES);
+        } else {
+            prefetch_at(first.wrapping_add(line * LANES), LANES);
+            prefetch_at(second.wrapping_add(line * LANES), LANES);
         }
     }
 }
@@ -92,9 +99,10 @@ impl RowChunk<'_> {
     #[inline(always)]
     fn lines(&self, row: usize) -> RowLines {
         let stride = self.rows.len() / self.touched.len();
-        let at = |table: &[f32]| table.as_ptr().wrapping_add(row * stride);
-        let n_tables = if self.second_stride > 1 { 3 } else { 2 };
-        RowLines { tables: [at(self.rows), at(self.first), at(self.second)], n_tables }
+        let [first, second] = self.strides;
+        let at = |table: &[f32], stride: usize| table.as_ptr().wrapping_add(row * stride);
+        let tables = [at(self.rows, stride), at(self.first, first), at(self.second, second)];
+        RowLines { tables, compact: second == 1 }
     }
 }
 
@@ -215,12 +223,13 @@ pub(super) fn update_row<S: Simd>(
     ask: impl Fn(usize),
 ) {
     let stride = gradient.len();
-    let span = row * stride..(row + 1) * stride;
     let gap = update.gap(&mut chunk.touched[row]);
-    let second = &mut chunk.second[row * chunk.second_stride..][..chunk.second_stride];
-    let parameter = &mut chunk.rows[span.clone()];
-    let (first, second) = (&mut chunk.first[span], Second::of(second, chunk.columns));
-    update.row(simd, Row { parameter, first, second }, gradient, gap, ask);
+    let parameter = &mut chunk.rows[row * stride..][..stride];
+    let [first, second] = chunk.strides;
+    let (first, second) =
+        (&mut chunk.first[row * first..][..first], &mut chunk.second[row * second..][..second]);
+    let moments = RowMoments::of(first, second, chunk.share);
+    update.row(simd, Row { parameter, moments }, gradient, gap, ask);
     if let Some(bias) = &mut chunk.bias {
         let (value, first, second) = (&mut bias.values[row], &mut bias.first[row], &mut bias.second[row]);
         update.scalar(value, first, second, bias_gradient, gap);
@@ -278,7 +287,7 @@ mod tests {
                         let mut g: Vec<f32> = gradient[item].iter().map(|&g| g as f32).collect();
                         g.resize(32, 0.0);
                         let (mut m, mut v) = (vec![0.0; 32], vec![0.0; 32]);
-                        dispatch!(level(), simd => update.row(simd, Row { parameter: &mut expected, first: &mut m, second: Second::Elements(&mut v) }, &mut g, 0, |_| ()));
+                        dispatch!(level(), simd => update.row(simd, Row { parameter: &mut expected, moments: RowMoments::Full(&mut m, &mut v) }, &mut g, 0, |_| ()));
                     }
                     // A gradient near zero may change sign by rounding, which Adam's first step magnifies.
                     let close = |(d, (a, b)): (usize, (&f32, &f32))| {

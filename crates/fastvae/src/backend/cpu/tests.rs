@@ -1,7 +1,7 @@
 //! A step against an oracle: the whole loss in f64, one scalar at a time, and its finite differences.
 
 use super::*;
-use crate::config::{Activation, Estimator, Kl, ProposalKind, SecondMoments};
+use crate::config::{Activation, Estimator, Kl, MomentKind, ProposalKind};
 use crate::data::{IdMap, ItemId};
 use crate::math::{Purpose, Stream, simd};
 use crate::proposal::{Draws, Scratch};
@@ -312,8 +312,7 @@ fn trained(config: &Config, threads: usize) -> Parameters {
 
 #[test]
 fn one_two_and_five_threads_give_identical_parameters() {
-    let factored =
-        Config { encoder_rank: 5, second_moments: SecondMoments::Row, ..config(ModelKind::FastVae) };
+    let factored = Config { encoder_rank: 5, moments: MomentKind::Compact, ..config(ModelKind::FastVae) };
     for config in [config(ModelKind::FastVae), config(ModelKind::MultVae), factored] {
         let one = trained(&config, 1);
         for threads in [2, 5] {

@@ -10,7 +10,7 @@ use crate::index::kmeans::{self, COLD_ITERATIONS, SAMPLE, WARM_ITERATIONS};
 use crate::index::{Codebook, IndexSettings, InvertedMultiIndex};
 use crate::math::matrix::LANES;
 use crate::math::{Matrix, MatrixView};
-use crate::proposal::{Partitions, State, StateTensor};
+use crate::proposal::{State, StateTensor};
 
 /// Bytes of shared memory that a block's sums of points may take.
 const SUM_BYTES: u32 = 32 << 10;
@@ -25,8 +25,6 @@ pub(super) struct IndexBuilder {
     n_items: usize,
     dim: usize,
     seed: u64,
-    /// Fewest items of a partition.
-    width: u32,
     sample: usize,
     clustering: Clustering,
     counts: Pointer,
@@ -42,7 +40,6 @@ impl IndexBuilder {
     pub fn new(gpu: &Gpu, memory: &mut Memory, config: &Config, train: &Interactions) -> Result<Self> {
         let (n_items, dim) = (train.n_items(), config.latent);
         let settings = IndexSettings::from(config);
-        let wanted = Partitions::wanted(config, n_items);
         let sample = n_items.min(SAMPLE.max(256 * config.codewords));
         let widest = settings.columns(0, dim).len();
         let n_tiles = n_items.div_ceil(TILE);
@@ -54,7 +51,6 @@ impl IndexBuilder {
             n_items,
             dim,
             seed: config.seed,
-            width: n_items.div_ceil(wanted.max(1)).max(1) as u32,
             sample,
             clustering: Clustering {
                 codes: memory.zeros::<u8>(gpu, sample)?,
@@ -207,18 +203,16 @@ impl IndexBuilder {
         self.sort(gpu, run, 0, self.other_list, run.list, n_tiles)?;
         let grid = (self.n_items as u32).div_ceil(256).min(gpu.multiprocessors * 8);
         let slots = run.n_slots.div_ceil(64);
-        let (mut missing, mut spare, mut width) = (self.missing, self.spare, self.width);
+        let (mut missing, mut spare) = (self.missing, self.spare);
         let mut copy = *run;
         let own = &mut [(&raw mut copy).cast()];
         let cells = &mut [(&raw mut copy).cast(), (&raw mut missing).cast(), (&raw mut spare).cast()];
-        let cut = &mut [(&raw mut copy).cast(), (&raw mut width).cast()];
         // SAFETY: the arguments of each kernel.
         unsafe {
             gpu.launch("clear_spans", (slots, 1), 64, 0, own)?;
             gpu.launch("find_spans", (grid, 1), 256, 0, own)?;
             gpu.launch("measure_spans", (grid, 1), 256, 0, own)?;
             gpu.launch("fill_cells", (run.n_slots, 1), 256, 0, cells)?;
-            gpu.launch("cut_partitions", (1, 1), 256, run.n_slots * 8, cut)?;
         }
         // A cell of more items than one word can choose among needs as many in all.
         if !one_word(self.n_items) {

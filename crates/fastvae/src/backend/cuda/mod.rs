@@ -81,7 +81,6 @@ const KERNELS: &[&str] = &[
     "find_spans",
     "measure_spans",
     "fill_cells",
-    "cut_partitions",
 ];
 /// Sizes of the kernels' blocks: threads that encode a user, users that share one of the dense layers, columns and rows of these.
 const ENCODE_THREADS: u32 = 512;
@@ -154,10 +153,11 @@ impl CudaBackend {
         let gpu = Gpu::open(number, KERNELS)?;
         let needed = device_bytes(config, train.n_users(), train.n_items(), train.n_interactions());
         gpu.check_room(needed)?;
-        let mirror = CpuBackend::new(config, train.clone())?;
+        let mut mirror = CpuBackend::new(config, train.clone())?;
         let mut memory = Memory::default();
-        let parameters = mirror.latest_parameters();
-        let run = tables::lay_out(&gpu, &mut memory, config, &train, mirror.kl_weight(), parameters)?;
+        let kl_weight = mirror.kl_weight();
+        let (parameters, moments, _) = mirror.state();
+        let run = tables::lay_out(&gpu, &mut memory, config, &train, kl_weight, (parameters, moments))?;
         let sampled = config.model == ModelKind::FastVae;
         let kind = config.proposal;
         let is_midx = sampled

@@ -84,7 +84,6 @@ pub(super) struct Run {
     pub mass: Pointer,
     pub log_mass: Pointer,
     pub spans: Pointer,
-    pub slot_ends: Pointer,
     pub shares: Pointer,
     pub clock: Pointer,
     pub seed: u64,
@@ -103,7 +102,6 @@ pub(super) struct Run {
     pub n_codewords: u32,
     pub score_stride: u32,
     pub n_slots: u32,
-    pub n_partitions: u32,
     pub one_word: u32,
     pub columns_start: [u32; 2],
     pub columns_end: [u32; 2],
@@ -111,11 +109,11 @@ pub(super) struct Run {
     pub tanh: u32,
     pub stratified: u32,
     pub dense_adam: u32,
+    pub compact: u32,
     pub kl_per_interaction: u32,
     pub dropout_scale: f32,
     pub kl_weight: f32,
     pub coupled_decay: f32,
-    pub weight_decay: f32,
     pub log_probability: f32,
 }
 

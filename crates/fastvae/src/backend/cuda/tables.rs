@@ -6,8 +6,7 @@ use super::device::{Gpu, Memory};
 use super::state::{Clock, Pointer, Run, Table, Touched};
 use crate::backend::MomentTables;
 use crate::config::{
-    Activation, Config, Estimator, ModelKind, Optimizer, ProposalKind, Quantizer, SecondMoments,
-    WeightDecayMode,
+    Activation, Config, Estimator, ModelKind, MomentKind, Optimizer, ProposalKind, Quantizer, WeightDecayMode,
 };
 use crate::data::{Interactions, Row};
 use crate::error::Result;
@@ -19,8 +18,6 @@ use crate::model::Parameters;
 use crate::optim::Moments;
 use crate::proposal::Partitions;
 
-/// Partitions that a kernel looks at, the mark after the last included.
-const MOST_PARTITIONS: usize = 128;
 /// Cells up to which one random word chooses among the items of each: as on the CPU.
 const ONE_WORD: usize = 1 << 16;
 
@@ -36,7 +33,7 @@ pub(super) fn lay_out(
     config: &Config,
     train: &Interactions,
     kl_weight: KlWeight,
-    parameters: &Parameters,
+    (parameters, moments): (&Parameters, &MomentTables),
 ) -> Result<Run> {
     let stride = |n: usize| n.next_multiple_of(LANES);
     let n_items = train.n_items();
@@ -56,11 +53,11 @@ pub(super) fn lay_out(
         weights: train.weights().map_or(Ok(0), |weights| memory.copy(gpu, weights))?,
         input_scale: memory.copy(gpu, &input_scales(train))?,
         order: memory.zeros::<u32>(gpu, train.n_users())?,
-        encoder: table(gpu, memory, &parameters.encoder)?,
-        hidden_bias: table(gpu, memory, &parameters.hidden_bias)?,
-        head: table(gpu, memory, &parameters.head)?,
-        head_bias: table(gpu, memory, &parameters.head_bias)?,
-        items: table(gpu, memory, &parameters.items)?,
+        encoder: table(gpu, memory, &parameters.encoder, &moments.encoder)?,
+        hidden_bias: table(gpu, memory, &parameters.hidden_bias, &moments.hidden_bias)?,
+        head: table(gpu, memory, &parameters.head, &moments.head)?,
+        head_bias: table(gpu, memory, &parameters.head_bias, &moments.head_bias)?,
+        items: table(gpu, memory, &parameters.items, &moments.items)?,
         hidden: memory.zeros::<f32>(gpu, batch * hidden)?,
         d_hidden: memory.zeros::<f32>(gpu, batch * hidden)?,
         latent: memory.zeros::<f32>(gpu, batch * head)?,
@@ -94,10 +91,10 @@ pub(super) fn lay_out(
         tanh: u32::from(config.activation == Activation::Tanh),
         stratified: u32::from(config.estimator == Estimator::Stratified),
         dense_adam: u32::from(config.optimizer == Optimizer::Adam),
+        compact: u32::from(config.moments == MomentKind::Compact),
         kl_weight: kl,
         kl_per_interaction: per_interaction,
         coupled_decay: if coupled { config.weight_decay } else { 0.0 },
-        weight_decay: config.weight_decay,
         ..Run::default()
     };
     if config.model == ModelKind::FastVae {
@@ -137,6 +134,7 @@ fn lay_out_proposal(
             let shares = masses.iter().map(|mass| (mass / sum) as f32).collect();
             run.log_probability = -(sum.ln() as f32);
             lay_out_parts(gpu, memory, &parts, shares, run)?;
+            run.one_word = u32::from((0..parts.len()).all(|p| one_word(parts.range(p).len())));
             run.item_log_weights = memory.copy(gpu, &log_weights)?;
             run.log_weights = run.item_log_weights;
             run.mass = memory.zeros::<f32>(gpu, run.n_slots as usize)?;
@@ -162,7 +160,6 @@ fn lay_out_proposal(
             run.mass = memory.zeros::<f32>(gpu, n_slots)?;
             run.log_mass = memory.zeros::<f32>(gpu, n_slots)?;
             run.spans = memory.zeros::<Pair>(gpu, n_slots)?;
-            run.slot_ends = memory.zeros::<u32>(gpu, (n_slots + 1).max(MOST_PARTITIONS))?;
             if config.proposal == ProposalKind::MidxPopularity {
                 let mut log_weights = by_popularity();
                 let largest = log_weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -217,13 +214,10 @@ pub(super) fn input_scales(train: &Interactions) -> Vec<f32> {
     (0..train.n_users()).map(|user| (1.0 / norm(train.row(user))) as f32).collect()
 }
 
-fn table(gpu: &Gpu, memory: &mut Memory, like: &Matrix) -> Result<Table> {
-    let n = like.data().len();
-    Ok(Table {
-        values: memory.zeros::<f32>(gpu, n)?,
-        first: memory.zeros::<f32>(gpu, n)?,
-        second: memory.zeros::<f32>(gpu, n)?,
-    })
+/// Zeros for a table and its moments, as large as these.
+fn table(gpu: &Gpu, memory: &mut Memory, like: &Matrix, moments: &Moments) -> Result<Table> {
+    let mut zeros = |like: &Matrix| memory.zeros::<f32>(gpu, like.data().len());
+    Ok(Table { values: zeros(like)?, first: zeros(&moments.first)?, second: zeros(&moments.second)? })
 }
 
 fn touched(gpu: &Gpu, memory: &mut Memory, n_rows: usize, most: usize, stride: usize) -> Result<Touched> {
@@ -299,9 +293,6 @@ pub(super) fn unsupported(config: &Config) -> Option<(&'static str, String)> {
     }
     if config.encoder_rank > 0 {
         return Some(("encoder_rank", format!("is {}, which only the CPU trains", config.encoder_rank)));
-    }
-    if config.second_moments == SecondMoments::Row {
-        return Some(("second_moments", "is `row`, which only the CPU trains".into()));
     }
     if config.item_bias {
         return Some(("item_bias", "is on, which only the CPU trains".into()));

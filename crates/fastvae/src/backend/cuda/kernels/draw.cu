@@ -30,19 +30,18 @@ __device__ inline void put(const Run &r, const Query &q, u32 s, u32 item, float 
     touch(r.touched_items, item, (u32)r.clock->step);
 }
 
-__device__ inline u32 below(u32 word, u32 n) { return __umulhi(word, n); }
+// The word of draw `rank` of the `count` that fell on a slot, which chooses among its items: a comb again, moved by a
+// word that the slot has of the query's first key.
+__device__ inline u32 choice(uint4 words, u32 slot, u32 rank, u32 count) {
+    return mix(words.y + slot * 0x9E3779B9u) + rank * (0xffffffffu / count);
+}
 
-// A place of a span by its alias table.
-__device__ inline u32 choose(const Run &r, const Stream &s, u32 block, u32 index, Span span) {
-    u32 place, coin;
-    if (r.one_word) {
-        u64 product = (u64)random_word(s, block, index) * span.len;
-        place = span.start + (u32)(product >> 32);
-        coin = (u32)product;
-    } else {
-        place = span.start + below(random_word(s, block, 2 * index), span.len);
-        coin = random_word(s, block, 2 * index + 1);
-    }
+// A place of a span, all alike.
+__device__ inline u32 any_place(u32 word, Span span) { return span.start + __umulhi(word, span.len); }
+
+// A place of a span by its alias table; the coin is the rest of the word, or a second one by the query's second key.
+__device__ inline u32 choose(const Run &r, u32 word, uint4 words, Span span) {
+    u32 place = any_place(word, span), coin = r.one_word ? word * span.len : mix(word ^ words.z);
     Alias slot = r.alias[place];
     return coin < slot.keep ? place : slot.other;
 }
@@ -152,9 +151,6 @@ __device__ inline void codeword_scores(const Run &r, const Query &q, float *scor
     __syncthreads();
 }
 
-// Partitions, at most, and the mark after the last.
-#define MOST_PARTITIONS 128
-
 // Below this total the products of exponentials may have underflowed: they are then taken anew, each as one.
 #define SAFE_TOTAL 1e-12
 
@@ -162,7 +158,6 @@ __device__ inline void codeword_scores(const Run &r, const Query &q, float *scor
 // block or two strides), the slots' sums, and their first draws.
 extern "C" __global__ void draw_midx(Run r, u32 partial_len) {
     extern __shared__ Node nodes[];
-    __shared__ u32 ends[MOST_PARTITIONS];
     __shared__ float tops[WARP];
     Query q;
     if (!query_of(r, blockIdx.x, q)) return;
@@ -203,22 +198,19 @@ extern "C" __global__ void draw_midx(Run r, u32 partial_len) {
         total = add_up(r.n_slots, sums, nodes);
     }
     float log_z = shift + logf((float)total);
-    if (threadIdx.x < MOST_PARTITIONS) ends[threadIdx.x] = r.slot_ends[threadIdx.x];
     spread(r, q, sums, total, nodes, starts);
+    uint4 words = random_block(q.stream, 0);
     for (u32 s = threadIdx.x; s < r.negatives; s += blockDim.x) {
         u32 slot = last_not_above(starts, r.n_slots, s);
-        u32 part = 0;
-        while (ends[part] <= slot) part++;
-        u32 rank = s - starts[part == 0 ? 0 : ends[part - 1]];
-        u32 block = CHOICES + (part << 20);
+        u32 word = choice(words, slot, s - starts[slot], starts[slot + 1] - starts[slot]);
         Span span = r.spans[slot];
         float log_q = scores[slot / r.score_stride] + scores[r.score_stride + slot % r.score_stride] - log_z;
         u32 place;
         if (r.item_log_weights) {
-            place = choose(r, q.stream, block, rank, span);
+            place = choose(r, word, words, span);
             log_q += r.log_weights[place];
         } else {
-            place = span.start + below(random_word(q.stream, block, rank), span.len);
+            place = any_place(word, span);
         }
         put(r, q, s, r.list[place], log_q);
     }
@@ -243,14 +235,16 @@ extern "C" __global__ void draw_fixed(Run r) {
     __syncthreads();
     double total = add_up(r.n_slots, sums, nodes);
     spread(r, q, sums, total, nodes, starts);
+    uint4 words = random_block(q.stream, 0);
     for (u32 s = threadIdx.x; s < r.negatives; s += blockDim.x) {
-        u32 part = last_not_above(starts, r.n_slots, s), rank = s - starts[part], block = CHOICES + (part << 20);
+        u32 part = last_not_above(starts, r.n_slots, s);
+        u32 word = choice(words, part, s - starts[part], starts[part + 1] - starts[part]);
         Span span = r.spans[part];
         if (r.item_log_weights) {
-            u32 item = choose(r, q.stream, block, rank, span);
+            u32 item = choose(r, word, words, span);
             put(r, q, s, item, r.item_log_weights[item] + r.log_probability);
         } else {
-            put(r, q, s, span.start + below(random_word(q.stream, block, rank), span.len), r.log_probability);
+            put(r, q, s, any_place(word, span), r.log_probability);
         }
     }
     if (r.stratified) return;

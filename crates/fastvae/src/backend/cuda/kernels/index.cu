@@ -269,24 +269,3 @@ extern "C" __global__ void fill_cells(Run r, double *missing, double *spare) {
         r.alias[span.start + i] = alias;
     }
 }
-
-// Cuts the cells into partitions of at least `width` items. One block; shared memory: the spans.
-extern "C" __global__ void cut_partitions(Run r, u32 width) {
-    extern __shared__ Span spans[];
-    for (u32 slot = threadIdx.x; slot < r.n_slots; slot += blockDim.x) spans[slot] = r.spans[slot];
-    __syncthreads();
-    if (threadIdx.x > 0) return;
-    u32 part = 0, start = 0, last = 0;
-    for (u32 slot = 0; slot < r.n_slots; slot++) {
-        if (spans[slot].len == 0) continue;
-        u32 end = spans[slot].start + spans[slot].len;
-        last = slot + 1;
-        if (end - start >= width) {
-            r.slot_ends[part++] = last;
-            start = end;
-        }
-    }
-    if (start != r.n_items) r.slot_ends[part++] = last;
-    // Slots beyond the last item hold no draws; the mark ends every search.
-    r.slot_ends[part] = 0xffffffffu;
-}

@@ -3,8 +3,6 @@
 #define DROPOUT 3u
 #define LATENT 4u
 #define NEGATIVES 5u
-// The block of a stream where the words start that choose within a cell; the word that moves the comb is the first.
-#define CHOICES (1u << 28)
 
 struct Stream {
     u32 entity, epoch, tag;
@@ -38,6 +36,12 @@ __device__ inline u32 pick(uint4 b, u32 i) { return i == 0 ? b.x : i == 1 ? b.y 
 // Word `index` of the stream, counted from block `block`.
 __device__ inline u32 random_word(const Stream &s, u32 block, u32 index) {
     return pick(random_block(s, block + index / 4), index % 4);
+}
+
+__device__ inline u32 mix(u32 word) {
+    word = (word ^ (word >> 16)) * 0x85EBCA6Bu;
+    word = (word ^ (word >> 13)) * 0xC2B2AE35u;
+    return word ^ (word >> 16);
 }
 
 // Standard normal number `index`, by Box and Muller's transform.

@@ -127,12 +127,125 @@ __device__ inline void update_rows(const Run &r, Table table, const Touched &t, 
     }
 }
 
+// A float whose upper half is the nearest to `x`, or of two as near the even one.
+__device__ inline u32 rounded(float x) {
+    u32 bits = __float_as_uint(x);
+    return bits + 0x7fffu + ((bits >> 16) & 1u);
+}
+
+__device__ inline float upper(u32 word) { return __uint_as_float(word & 0xffff0000u); }
+__device__ inline float lower(u32 word) { return __uint_as_float(word << 16); }
+__device__ inline u32 pack(float high, float low) { return (rounded(high) & 0xffff0000u) | (rounded(low) >> 16); }
+
+// What a row with compact moments missed: as `catch_up`, over the root that is one for the whole row.
+struct Missed {
+    float momentum, decay, shrink, first, second;
+};
+
+__device__ inline Missed missed(const Run &r, const Clock &c, u32 gap, float second) {
+    const float ratio = 0.9f / 0.99949987f;
+    float steps = ratio * (1.0f - powf(ratio, (float)gap)) / (1.0f - ratio);
+    float decay = c.rate * r.coupled_decay * (float)gap;
+    float root = fmaxf(fmaf(sqrtf(second), c.second_scale, 1e-8f), decay);
+    return {c.rate * steps / root, decay / root, powf(1.0f - c.decoupled_decay, (float)gap), powf(0.9f, (float)gap),
+            powf(0.999f, (float)gap)};
+}
+
+// The first moment of one value of a row after a step, where it was `m`; `squares` grows by that of the gradient.
+__device__ inline float mean(const Run &r, const Missed &missed, u32 gap, float &p, float m, float g, float &squares) {
+    if (gap > 0) {
+        p = (p - fmaf(p, missed.decay, m * missed.momentum)) * missed.shrink;
+        m *= missed.first;
+    }
+    g = fmaf(p, r.coupled_decay, g);
+    squares = fmaf(g, g, squares);
+    return fmaf(g - m, 1.0f - 0.9f, m);
+}
+
+// The same for four values, with the sums of their gradient where there are some; these are set to zero.
+__device__ inline void mean_of_four(const Run &r, const Missed &missed, u32 gap, float *values, i64 *gradient,
+                                    float4 &means, float &squares) {
+    float4 p = *(float4 *)values, g = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (gradient) {
+        longlong2 *sums = (longlong2 *)gradient, zero = {0, 0};
+        longlong2 a = sums[0], b = sums[1];
+        sums[0] = zero;
+        sums[1] = zero;
+        g = make_float4(in_floats(a.x), in_floats(a.y), in_floats(b.x), in_floats(b.y));
+    }
+    means.x = mean(r, missed, gap, p.x, means.x, g.x, squares);
+    means.y = mean(r, missed, gap, p.y, means.y, g.y, squares);
+    means.z = mean(r, missed, gap, p.z, means.z, g.z, squares);
+    means.w = mean(r, missed, gap, p.w, means.w, g.w, squares);
+    if (gap > 0) *(float4 *)values = p;
+}
+
+__device__ inline void move_four(float *values, float4 means, float rate, float keep) {
+    float4 p = *(float4 *)values;
+    *(float4 *)values = make_float4(fmaf(means.x, rate, p.x * keep), fmaf(means.y, rate, p.y * keep),
+                                    fmaf(means.z, rate, p.z * keep), fmaf(means.w, rate, p.w * keep));
+}
+
+// As `update_rows`, with compact moments: a group of lanes for each row, four words a lane, and a second time once the
+// second moment of the row is known.
+__device__ inline void update_compact_rows(const Run &r, Table table, const Touched &t, u32 stride, u32 width) {
+    u32 words = (stride + 31) / 32 * 16, lanes = 4;
+    while (lanes < WARP && lanes * 4 < words) lanes *= 2;
+    u32 rows = r.dense_adam ? r.n_items : *t.count, stamp = (u32)r.clock->step;
+    Clock c = *r.clock;
+    u32 lane = threadIdx.x % lanes, each = blockDim.x / lanes;
+    u32 group = lanes == WARP ? FULL : ((1u << lanes) - 1) << (threadIdx.x % WARP / lanes * lanes);
+    for (u32 i = blockIdx.x * each + threadIdx.x / lanes; i < rows; i += gridDim.x * each) {
+        u32 row = i, slot = i;
+        bool touched = true;
+        if (r.dense_adam) {
+            touched = t.stamp[row] == stamp;
+            slot = touched ? t.slot[row] : 0;
+        } else {
+            row = t.rows[i];
+        }
+        u32 before = r.dense_adam ? 0 : t.before[i];
+        u32 gap = before > 0 ? stamp - before - 1 : 0;
+        float *values = table.values + (u64)row * stride, second = table.second[row], squares = 0.0f;
+        i64 *gradient = touched ? t.gradient + (u64)slot * stride : 0;
+        uint4 *first = (uint4 *)(table.first + (u64)row * words);
+        Missed m = {};
+        if (gap > 0) {
+            m = missed(r, c, gap, second);
+            second *= m.second;
+        }
+        for (u32 four = lane; four < words / 4; four += lanes) {
+            u32 column = four / 4 * 32 + four % 4 * 4;
+            uint4 w = first[four];
+            float4 high = make_float4(upper(w.x), upper(w.y), upper(w.z), upper(w.w));
+            float4 low = make_float4(lower(w.x), lower(w.y), lower(w.z), lower(w.w));
+            mean_of_four(r, m, gap, values + column, gradient ? gradient + column : 0, high, squares);
+            if (column + 16 < stride)
+                mean_of_four(r, m, gap, values + column + 16, gradient ? gradient + column + 16 : 0, low, squares);
+            first[four] = make_uint4(pack(high.x, low.x), pack(high.y, low.y), pack(high.z, low.z), pack(high.w, low.w));
+        }
+        for (u32 other = lanes / 2; other > 0; other /= 2) squares += __shfl_xor_sync(group, squares, other);
+        second = fmaf(squares, (1.0f - 0.999f) / width, second * 0.999f);
+        if (lane == 0) table.second[row] = second;
+        float rate = -c.rate / fmaf(sqrtf(second), c.second_scale, 1e-8f), keep = 1.0f - c.decoupled_decay;
+        for (u32 four = lane; four < words / 4; four += lanes) {
+            u32 column = four / 4 * 32 + four % 4 * 4;
+            uint4 w = first[four];
+            move_four(values + column, make_float4(upper(w.x), upper(w.y), upper(w.z), upper(w.w)), rate, keep);
+            if (column + 16 < stride)
+                move_four(values + column + 16, make_float4(lower(w.x), lower(w.y), lower(w.z), lower(w.w)), rate, keep);
+        }
+    }
+}
+
 extern "C" __global__ void update_items(Run r) {
-    update_rows(r, r.items, r.touched_items, r.latent_stride);
+    if (r.compact) update_compact_rows(r, r.items, r.touched_items, r.latent_stride, r.latent_width);
+    else update_rows(r, r.items, r.touched_items, r.latent_stride);
 }
 
 extern "C" __global__ void update_encoder(Run r) {
-    update_rows(r, r.encoder, r.touched_encoder, r.hidden_stride);
+    if (r.compact) update_compact_rows(r, r.encoder, r.touched_encoder, r.hidden_stride, r.hidden_width);
+    else update_rows(r, r.encoder, r.touched_encoder, r.hidden_stride);
 }
 
 // Values of a block of the dense layer's update, rows of the layer that it takes together, and parts that the users are

@@ -6,7 +6,8 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
-// A table with its first and second moments, rows padded to whole cache lines.
+// A table with its first and second moments, rows padded to whole cache lines. Compact moments are two first ones to a
+// word, and one second for each row: see `optim/halves.rs`.
 struct Table {
     float *values, *first, *second;
 };
@@ -76,7 +77,6 @@ struct Run {
     float *item_log_weights;    // by item; none where all items of a cell are alike
     float *mass, *log_mass;     // by slot
     Span *spans;                // by slot
-    u32 *slot_ends;             // by partition
     float *shares;              // of the partitions (uniform, popularity)
     Clock *clock;
     u64 seed;
@@ -84,11 +84,11 @@ struct Run {
     u64 anneal_steps;
     u32 n_items, n_order, batch, samples, negatives;
     u32 hidden_width, hidden_stride, latent_width, latent_stride, head_stride;
-    u32 n_codewords, score_stride, n_slots, n_partitions, one_word;
+    u32 n_codewords, score_stride, n_slots, one_word;
     u32 columns_start[2], columns_end[2];
     u32 dropout_threshold;
-    u32 tanh, stratified, dense_adam, kl_per_interaction;
-    float dropout_scale, kl_weight, coupled_decay, weight_decay;
+    u32 tanh, stratified, dense_adam, compact, kl_per_interaction;
+    float dropout_scale, kl_weight, coupled_decay;
     float log_probability;  // of every item (uniform)
 };
 
