@@ -7,8 +7,9 @@
 
 use super::cells::Cells;
 use super::members::Members;
+use super::settle::settle;
 use super::state::{Reader, State, StateTensor};
-use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch, Settling};
+use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -148,25 +149,16 @@ impl Proposal for Midx {
         draws.cut_runs(&self.built().slot_ends);
     }
 
-    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32], buffers: &mut Settling) {
+    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32]) {
         let built = self.built();
-        let n = places.len();
-        let exact = built.members.as_ref().is_some_and(|members| !members.one_word());
-        buffers.toss(runs, built.cells.spans(), n, exact);
-        let Settling { words: coins, places: chosen, bases, .. } = buffers;
+        let spans = built.cells.spans();
         match &built.members {
-            None => {
-                places.copy_from_slice(&chosen[..n]);
-                correction.copy_from_slice(&bases[..n]);
-            }
+            None => settle(runs, spans, false, places, correction, |own, _, base| (own, base)),
             Some(members) => {
-                let outcomes = places.iter_mut().zip(correction);
-                for ((place, correction), ((own, coin), base)) in
-                    outcomes.zip(chosen.iter().zip(coins).zip(bases))
-                {
-                    let (chosen, log_weight) = members.choose(*own, *coin);
-                    (*place, *correction) = (chosen, *base + log_weight);
-                }
+                settle(runs, spans, !members.one_word(), places, correction, |own, coin, base| {
+                    let (place, log_weight) = members.choose(own, coin);
+                    (place, base + log_weight)
+                });
             }
         }
     }

@@ -32,7 +32,6 @@ pub use midx::{Midx, Within};
 pub use midx_exact::MidxExact;
 pub use partitions::Partitions;
 pub use popularity::PopularityProposal;
-pub use settle::Settling;
 pub use softmax::Softmax;
 pub use state::{State, StateData, StateTensor};
 pub use systematic::RunSlice;
@@ -163,13 +162,7 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
 
     /// The second half, once for each partition: fills `places` and `correction` of the draws that
     /// [`Proposal::spread`] left there as `runs`. Not called where it left places.
-    fn settle(
-        &self,
-        _runs: RunSlice<'_>,
-        _places: &mut [u32],
-        _correction: &mut [f32],
-        _buffers: &mut Settling,
-    ) {
+    fn settle(&self, _runs: RunSlice<'_>, _places: &mut [u32], _correction: &mut [f32]) {
         unreachable!("draws that have places are settled")
     }
 
@@ -194,7 +187,7 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         for partition in 0..draws.run_ends.len() {
             let (range, runs) = (draws.range(partition), span(&draws.run_ends, partition));
             let (places, correction) = (&mut draws.places[range.clone()], &mut draws.correction[range]);
-            self.settle(draws.runs.slice(runs), places, correction, &mut scratch.settling);
+            self.settle(draws.runs.slice(runs), places, correction);
         }
         draws.items.clear();
         draws.items.extend(draws.places.iter().map(|&place| self.partitions().item(place)));
@@ -303,5 +296,4 @@ pub struct Scratch {
     order: Vec<u32>,
     /// Ranks of items.
     ranks: Vec<u32>,
-    settling: Settling,
 }

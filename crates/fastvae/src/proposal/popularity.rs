@@ -2,7 +2,8 @@
 
 use super::cells::Span;
 use super::members::Members;
-use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch, Settling};
+use super::settle::settle;
+use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -65,13 +66,11 @@ impl Proposal for PopularityProposal {
         draws.cut_runs(&self.slot_ends);
     }
 
-    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32], buffers: &mut Settling) {
-        buffers.toss(runs, &self.spans, places.len(), !self.members.one_word());
-        let outcomes = places.iter_mut().zip(correction);
-        for ((place, correction), (own, coin)) in outcomes.zip(buffers.places.iter().zip(&buffers.words)) {
-            let (chosen, log_weight) = self.members.choose(*own, *coin);
-            (*place, *correction) = (chosen, log_weight - self.log_sum);
-        }
+    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32]) {
+        settle(runs, &self.spans, !self.members.one_word(), places, correction, |own, coin, _| {
+            let (place, log_weight) = self.members.choose(own, coin);
+            (place, log_weight - self.log_sum)
+        });
     }
 
     fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, log_q: &mut [f32]) {

@@ -1,7 +1,8 @@
 //! `uniform`: every item alike, Q(i) = 1/M.
 
 use super::cells::Span;
-use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch, Settling};
+use super::settle::settle;
+use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -64,10 +65,9 @@ impl Proposal for Uniform {
         draws.cut_runs(&self.slot_ends);
     }
 
-    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32], buffers: &mut Settling) {
-        buffers.toss(runs, &self.spans, places.len(), false);
-        places.copy_from_slice(&buffers.places[..places.len()]);
-        correction.fill(self.log_probability());
+    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32]) {
+        let log_q = self.log_probability();
+        settle(runs, &self.spans, false, places, correction, |own, _, _| (own, log_q));
     }
 
     fn log_q(&self, _: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, log_q: &mut [f32]) {

@@ -12,7 +12,7 @@ use crate::backend::{Phase, PhaseTimes};
 use crate::data::ItemId;
 use crate::loss::{NegativeSum, exclude};
 use crate::math::{Matrix, MatrixView, simd};
-use crate::proposal::{Draws, ItemTable, Partitions, Proposal, Settling};
+use crate::proposal::{Draws, ItemTable, Partitions, Proposal};
 
 /// The row of an item in the item table: its place where the table is in the order of the partitions.
 #[derive(Debug, Clone, Copy)]
@@ -138,7 +138,6 @@ impl Default for PartNegatives {
 
 #[derive(Debug, Default)]
 struct Buffers {
-    settling: Settling,
     marks: Marks,
     rows: Vec<u32>,
 }
@@ -187,20 +186,16 @@ impl PartNegatives {
         let n: usize = blocks.iter().flat_map(|block| block.negatives.queries()).map(per_query).sum();
         self.places.resize(n, 0);
         self.weights.resize(n, 0.0);
-        let (mut first, mut start) = (0, 0);
-        for block in blocks {
-            for query in block.negatives.queries() {
-                let end = start + per_query(query);
-                self.settle(partition, query, start..end, proposal);
-                self.ends.push(end as u32);
-                start = end;
-            }
-            self.times.lap(Phase::Settle, &mut lap);
-            let last = self.ends.len();
-            self.add_up(first..last, items, rows, queries);
-            first = last;
-            self.times.lap(Phase::Softmax, &mut lap);
+        let mut start = 0;
+        for query in blocks.iter().flat_map(|block| block.negatives.queries()) {
+            let end = start + per_query(query);
+            self.settle(partition, query, start..end, proposal);
+            self.ends.push(end as u32);
+            start = end;
         }
+        self.times.lap(Phase::Settle, &mut lap);
+        self.add_up(0..self.ends.len(), items, rows, queries);
+        self.times.lap(Phase::Softmax, &mut lap);
     }
 
     /// Fills the places and corrections of one query's draws; those of positives are taken out.
@@ -214,7 +209,7 @@ impl PartNegatives {
         let Self { places, weights, buffers, .. } = self;
         let (drawn, correction) = (&mut places[range.clone()], &mut weights[range]);
         if let Some(runs) = query.draws.runs(partition) {
-            proposal.settle(runs, drawn, correction, &mut buffers.settling);
+            proposal.settle(runs, drawn, correction);
         } else {
             let range = query.draws.range(partition);
             drawn.copy_from_slice(&query.draws.places[range.clone()]);
