@@ -11,7 +11,6 @@ use crate::math::lines::table_bytes;
 use crate::math::matrix::LANES;
 use crate::optim::halves::words;
 use crate::proposal::Partitions;
-use crate::resources;
 
 /// Bytes of one number.
 const FLOAT: u64 = 4;
@@ -122,7 +121,7 @@ impl MemoryPlan {
                 }
             },
         );
-        let packed = threads(config) as u64 * config.hidden as u64 * stride(2 * config.latent) * FLOAT;
+        let packed = config.n_threads() as u64 * config.hidden as u64 * stride(2 * config.latent) * FLOAT;
         add(
             "dense products",
             PACKED * packed,
@@ -141,7 +140,7 @@ impl MemoryPlan {
         }
         add("batch buffers", batch_bytes(config, n_users, n_items, n_interactions), batch_formula(config));
         add("proposal", proposal_bytes(config, n_items), proposal_formula(config));
-        let threads = threads(config) as u64;
+        let threads = config.n_threads() as u64;
         add(
             "diagnostics and evaluation",
             diagnostics_bytes(config, items, threads) + users * 8 + items * 4,
@@ -246,10 +245,6 @@ fn parameter_bytes(config: &Config, n_items: usize, row: impl Fn(usize) -> u64) 
     FLOAT * (tables + dense)
 }
 
-fn threads(config: &Config) -> usize {
-    if config.threads == 0 { resources::available_threads() } else { config.threads }
-}
-
 fn batch_bytes(config: &Config, n_users: usize, n_items: usize, n_interactions: usize) -> u64 {
     let batch = config.batch.min(n_users.max(1)) as f64;
     let samples = config.latent_samples as f64;
@@ -265,7 +260,7 @@ fn batch_bytes(config: &Config, n_users: usize, n_items: usize, n_interactions: 
     let entries = batch * (history * (1.0 - f64::from(config.dropout)) + samples * history);
     let draws = batch * samples * negatives;
     // What one thread adds up at a time: a partition of the draws grouped, or of the gradients.
-    let parts_at_once = threads(config) as f64 / Partitions::wanted(config, n_items) as f64;
+    let parts_at_once = config.n_threads() as f64 / Partitions::wanted(config, n_items) as f64;
     let rows = n_items as f64 * stride(config.latent) as f64 * FLOAT as f64;
     let added_up = parts_at_once * if draws < n_items as f64 { DRAW as f64 * GROWTH * draws } else { rows };
     // Where the draws of each query fell, and its sums over each partition.

@@ -6,6 +6,7 @@ mod device;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::resources;
 
 pub use choices::{
     Activation, Decay, Estimator, Kl, ModelKind, MomentKind, Optimizer, Popularity, ProposalKind, Quantizer,
@@ -150,6 +151,11 @@ impl Config {
             patience: 0,
             ..Self::default()
         }
+    }
+
+    /// The number of threads: those asked for, or one per core.
+    pub fn n_threads(&self) -> usize {
+        if self.threads == 0 { resources::available_threads() } else { self.threads }
     }
 
     /// Columns of the encoder's table.

@@ -175,7 +175,7 @@ impl Training {
     }
 
     fn start(config: &Config, train: Interactions, validation: Option<Interactions>) -> Result<Self> {
-        let threads = if config.threads == 0 { resources::available_threads() } else { config.threads };
+        let threads = config.n_threads();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|n| format!("fastvae-{n}"))
@@ -375,7 +375,7 @@ impl Training {
         self.timed(|run| run.backend.begin_epoch(context, &order, done))?;
         for batch in order.chunks(self.config.batch).skip(self.progress.step_in_epoch) {
             let context = StepContext { epoch, step: self.progress.step };
-            let report = self.timed(|run| run.pool.install(|| run.backend.step(batch, context)))?;
+            let report = self.timed(|run| run.backend.step(batch, context))?;
             self.note_step(report, batch.len());
             let sums = &self.progress.sums;
             let progress = StepProgress {

@@ -2,9 +2,9 @@
 //! batch.
 
 use fearless_simd::dispatch;
-use rayon::prelude::*;
 
-use crate::backend::cpu::rows::RowTable;
+use crate::backend::cpu::rows::{RowChunk, RowTable};
+use crate::backend::cpu::team::Team;
 use crate::config::Activation;
 use crate::math::dense::{Operand, product};
 use crate::math::simd::{self, level};
@@ -18,6 +18,7 @@ const SLAB: usize = 32;
 
 /// `out = input W + b`, row by row, and the activation where there is one.
 pub(super) fn forward(
+    team: &mut Team,
     weights: &Matrix,
     bias: &Matrix,
     activation: Option<Activation>,
@@ -26,7 +27,8 @@ pub(super) fn forward(
 ) {
     let stride = out.stride();
     let n = input.rows();
-    out.data_mut()[..n * stride].par_chunks_mut(ROWS * stride).enumerate().for_each(|(chunk, out)| {
+    let mut chunks: Vec<&mut [f32]> = out.data_mut()[..n * stride].chunks_mut(ROWS * stride).collect();
+    team.for_each_mut(&mut chunks, |chunk, out| {
         out.chunks_exact_mut(stride).for_each(|row| row.copy_from_slice(bias.row(0)));
         let rows = input.rows_from(chunk * ROWS, out.len() / stride);
         product(out, stride, true, Operand::Plain(rows), Operand::Plain(weights.view()));
@@ -38,6 +40,7 @@ pub(super) fn forward(
 
 /// `out = gradient W^T`, times the derivative of the activation that gave `activated`, where there is one.
 pub(super) fn backward(
+    team: &mut Team,
     weights: &Matrix,
     activated: Option<(Activation, &Matrix)>,
     gradient: MatrixView<'_>,
@@ -45,7 +48,8 @@ pub(super) fn backward(
 ) {
     let stride = out.stride();
     let n = gradient.rows();
-    out.data_mut()[..n * stride].par_chunks_mut(ROWS * stride).enumerate().for_each(|(chunk, out)| {
+    let mut chunks: Vec<&mut [f32]> = out.data_mut()[..n * stride].chunks_mut(ROWS * stride).collect();
+    team.for_each_mut(&mut chunks, |chunk, out| {
         let rows = gradient.rows_from(chunk * ROWS, out.len() / stride);
         product(out, stride, false, Operand::Plain(rows), Operand::Transposed(weights.view()));
         if let Some((activation, values)) = activated {
@@ -54,38 +58,55 @@ pub(super) fn backward(
     });
 }
 
-/// W -= Adam(input^T gradient), a slab of rows per task.
-pub(super) fn update(
-    weights: &mut Matrix,
-    moments: &mut Moments,
-    input: MatrixView<'_>,
-    gradient: MatrixView<'_>,
-    update: &Update,
-) {
-    let (stride, width) = (weights.stride(), input.cols());
-    let table = RowTable { rows: weights, moments, bias: None };
-    table.chunks(SLAB).into_par_iter().enumerate().for_each(|(slab, chunk)| {
-        let start = slab * SLAB;
-        let columns = input.columns(start, SLAB.min(width - start));
-        let mut sum = vec![0.0; chunk.rows.len()];
-        product(&mut sum, stride, false, Operand::Transposed(columns), Operand::Plain(gradient));
-        let row = Row { parameter: chunk.rows, moments: RowMoments::Full(chunk.first, chunk.second) };
-        dispatch!(level(), simd => update.row(simd, row, &mut sum, 0, |_| ()));
-    });
+/// Some rows of a layer, whose weights move by Adam(input^T gradient).
+pub(super) struct Slab<'a> {
+    chunk: RowChunk<'a>,
+    /// The columns of the input that belong to these rows.
+    input: MatrixView<'a>,
+    gradient: MatrixView<'a>,
 }
 
-/// b -= Adam(column sums of the gradient).
-pub(super) fn update_bias(
-    bias: &mut Matrix,
-    moments: &mut Moments,
-    gradient: MatrixView<'_>,
-    update: &Update,
-) {
-    let mut sum = vec![0.0; bias.stride()];
-    for row in 0..gradient.rows() {
-        simd::axpy(1.0, gradient.padded_row(row), &mut sum);
+/// The rows of a layer in slabs.
+pub(super) fn slabs<'a>(
+    weights: &'a mut Matrix,
+    moments: &'a mut Moments,
+    input: MatrixView<'a>,
+    gradient: MatrixView<'a>,
+) -> impl Iterator<Item = Slab<'a>> {
+    let width = input.cols();
+    let table = RowTable { rows: weights, moments, bias: None };
+    table.chunks(SLAB).into_iter().enumerate().map(move |(slab, chunk)| {
+        let start = slab * SLAB;
+        Slab { chunk, input: input.columns(start, SLAB.min(width - start)), gradient }
+    })
+}
+
+impl Slab<'_> {
+    pub fn update(&mut self, update: &Update) {
+        let Self { chunk, input, gradient } = self;
+        let mut sum = vec![0.0; chunk.rows.len()];
+        product(&mut sum, gradient.stride(), false, Operand::Transposed(*input), Operand::Plain(*gradient));
+        let row = Row { parameter: chunk.rows, moments: RowMoments::Full(chunk.first, chunk.second) };
+        dispatch!(level(), simd => update.row(simd, row, &mut sum, 0, |_| ()));
     }
-    let moments = RowMoments::Full(moments.first.data_mut(), moments.second.data_mut());
-    let row = Row { parameter: bias.data_mut(), moments };
-    dispatch!(level(), simd => update.row(simd, row, &mut sum, 0, |_| ()));
+}
+
+/// A layer's bias, which moves by Adam(column sums of the gradient).
+pub(super) struct Bias<'a> {
+    pub values: &'a mut Matrix,
+    pub moments: &'a mut Moments,
+    pub gradient: MatrixView<'a>,
+}
+
+impl Bias<'_> {
+    pub fn update(&mut self, update: &Update) {
+        let Self { values, moments, gradient } = self;
+        let mut sum = vec![0.0; values.stride()];
+        for row in 0..gradient.rows() {
+            simd::axpy(1.0, gradient.padded_row(row), &mut sum);
+        }
+        let moments = RowMoments::Full(moments.first.data_mut(), moments.second.data_mut());
+        let row = Row { parameter: values.data_mut(), moments };
+        dispatch!(level(), simd => update.row(simd, row, &mut sum, 0, |_| ()));
+    }
 }

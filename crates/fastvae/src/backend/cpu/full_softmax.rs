@@ -5,10 +5,10 @@
 //! is applied at once. Tiles are combined in a fixed order, whatever the number of threads.
 
 use fearless_simd::dispatch;
-use rayon::prelude::*;
 
 use crate::backend::cpu::grouping::{BucketEntries, BucketLayout, Buckets, Entries};
 use crate::backend::cpu::rows::{RowChunk, RowTable, update_row};
+use crate::backend::cpu::team::Team;
 use crate::math::dense::{Operand, product};
 use crate::math::simd::{self, level};
 use crate::math::{Matrix, MatrixView};
@@ -33,27 +33,23 @@ pub(super) struct FullSoftmax<'a> {
 
 impl FullSoftmax<'_> {
     /// Updates the items, fills the queries' gradient (rows padded as the queries), and returns the loss.
-    pub fn run(&self, table: RowTable<'_>, query_gradient: &mut [f32]) -> f64 {
-        let log_sums = self.log_sums(&table);
+    pub fn run(&self, team: &mut Team, table: RowTable<'_>, query_gradient: &mut [f32]) -> f64 {
+        let log_sums = self.log_sums(team, &table);
         let (latent, stride, n) = (self.queries.cols(), self.queries.stride(), self.queries.rows());
         let mut tiles: Vec<(usize, RowChunk<'_>)> =
             table.chunks(self.layout.width()).into_iter().enumerate().collect();
         let per_group = tiles.len().div_ceil(GROUPS).max(1);
-        let partial: Vec<(f64, Matrix)> = tiles
-            .par_chunks_mut(per_group)
-            .map(|tiles| {
-                let mut gradient = Matrix::zeros(n, latent);
-                let mut buffers = TileBuffers::new(n, self.layout.width(), stride);
-                let loss = tiles
-                    .iter_mut()
-                    .map(|(tile, chunk)| self.tile(*tile, chunk, &log_sums, &mut gradient, &mut buffers))
-                    .sum();
-                (loss, gradient)
-            })
-            .collect();
+        let mut groups: Vec<_> =
+            tiles.chunks_mut(per_group).map(|tiles| (tiles, 0.0, Matrix::zeros(n, latent))).collect();
+        team.for_each_mut(&mut groups, |_, (tiles, loss, gradient)| {
+            let mut buffers = TileBuffers::new(n, self.layout.width(), stride);
+            for (tile, chunk) in tiles.iter_mut() {
+                *loss += self.tile(*tile, chunk, &log_sums, gradient, &mut buffers);
+            }
+        });
         query_gradient.fill(0.0);
         let mut loss = 0.0;
-        for (group_loss, gradient) in &partial {
+        for (_, group_loss, gradient) in &groups {
             loss += group_loss;
             simd::axpy(1.0, gradient.data(), query_gradient);
         }
@@ -61,29 +57,29 @@ impl FullSoftmax<'_> {
     }
 
     /// The log-sum-exp of each query over all items.
-    fn log_sums(&self, table: &RowTable<'_>) -> Vec<f32> {
+    fn log_sums(&self, team: &mut Team, table: &RowTable<'_>) -> Vec<f32> {
         let n = self.queries.rows();
         let width = self.layout.width();
         let rows = table.rows.view();
         let bias = table.bias.as_ref().map(|bias| &*bias.values);
         let n_tiles = rows.rows().div_ceil(width);
-        let partial: Vec<Vec<(f32, f64)>> = (0..n_tiles)
-            .into_par_iter()
-            .map_init(
-                || vec![0.0; n * width],
-                |logits, tile| {
-                    let start = tile * width;
-                    let used = width.min(rows.rows() - start);
-                    self.logits(rows.rows_from(start, used), bias.map(|b| &b[start..start + used]), logits);
-                    let mut sums = Vec::with_capacity(n);
-                    for row in logits.chunks_exact_mut(width) {
-                        let top = simd::max(&row[..used]);
-                        sums.push((top, simd::exp_shifted(&mut row[..used], top)));
-                    }
-                    sums
-                },
-            )
-            .collect();
+        let per_group = n_tiles.div_ceil(GROUPS).max(1);
+        let groups = team.map(n_tiles.div_ceil(per_group), |group| {
+            let mut logits = vec![0.0; n * width];
+            let tiles = group * per_group..n_tiles.min((group + 1) * per_group);
+            let sums = tiles.map(|tile| {
+                let start = tile * width;
+                let used = width.min(rows.rows() - start);
+                self.logits(rows.rows_from(start, used), bias.map(|b| &b[start..start + used]), &mut logits);
+                let sum = |row: &mut [f32]| {
+                    let top = simd::max(&row[..used]);
+                    (top, simd::exp_shifted(&mut row[..used], top))
+                };
+                logits.chunks_exact_mut(width).map(sum).collect::<Vec<_>>()
+            });
+            sums.collect::<Vec<_>>()
+        });
+        let partial: Vec<&Vec<(f32, f64)>> = groups.iter().flatten().collect();
         (0..n)
             .map(|q| {
                 let top = partial.iter().map(|tile| tile[q].0).fold(f32::NEG_INFINITY, f32::max);

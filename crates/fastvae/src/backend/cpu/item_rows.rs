@@ -4,19 +4,19 @@
 //! many, it adds each to the gradient of its row and then updates the rows; where they are few, it sorts them by place,
 //! sums each row's gradient in registers, and updates the row at once. Both give the same bits.
 
-use std::sync::Mutex;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fearless_simd::{dispatch, prelude::*};
-use rayon::prelude::*;
 
 use crate::backend::cpu::block::UserBlock;
-use crate::backend::cpu::grouping::{Entries, Entry, Grouping, Run, Source};
+use crate::backend::cpu::grouping::{Entries, Entry, Run, Source};
 use crate::backend::cpu::negatives::{ItemRows, PartNegatives};
 use crate::backend::cpu::part_gradient::PartGradient;
-use crate::backend::cpu::rows::{RowTable, row_gradient, weight_sum};
+use crate::backend::cpu::rows::{RowBuffers, RowTable, row_gradient, weight_sum};
 use crate::config::Optimizer;
-use crate::math::MatrixView;
 use crate::math::simd::{level, prefetch_at};
+use crate::math::{Matrix, MatrixView};
 use crate::optim::{self, Row, RowMoments, Update};
 
 /// Rows asked for ahead of their sum, where they come in no order that the processor could guess.
@@ -26,29 +26,48 @@ const AHEAD: usize = 6;
 /// each step.
 #[derive(Debug, Default)]
 pub(super) struct PartBuffers {
-    grouping: Grouping,
-    /// The gradient of one row.
-    gradient: Vec<f32>,
+    pub row: RowBuffers,
     /// The gradients of all rows of a partition.
     gradients: PartGradient,
 }
 
-/// Updates the item vectors touched by the positives of the blocks and the negatives of the parts; with dense Adam the
-/// untouched ones too. `queries` has one row for each query of the batch.
-pub(super) fn update_items(
-    table: RowTable<'_>,
-    rows: ItemRows<'_>,
-    (blocks, parts): (&[UserBlock], &[PartNegatives]),
-    queries: MatrixView<'_>,
-    update: &Update,
-    pool: &Mutex<Vec<PartBuffers>>,
-) {
-    let stride = table.rows.stride();
-    let table = SharedTable::new(table);
-    (0..rows.partitions.len()).into_par_iter().with_max_len(1).for_each(|partition| {
-        let pool = || pool.lock().expect("no task panics while it holds the pool");
-        let mut buffers = pool().pop().unwrap_or_default();
-        let PartBuffers { grouping, gradient, gradients } = &mut buffers;
+/// What the item vectors are updated from.
+pub(super) struct ItemUpdates<'a> {
+    table: SharedTable,
+    rows: ItemRows<'a>,
+    blocks: &'a [UserBlock],
+    parts: &'a [PartNegatives],
+    /// A row for each query of the batch.
+    queries: MatrixView<'a>,
+    update: &'a Update,
+    /// Which partitions are done.
+    done: Vec<AtomicBool>,
+    /// The table that all tasks share.
+    _table: PhantomData<&'a mut Matrix>,
+}
+
+impl<'a> ItemUpdates<'a> {
+    /// The update of the item vectors touched by the positives of the blocks and the negatives of the parts.
+    pub fn new(
+        table: RowTable<'a>,
+        rows: ItemRows<'a>,
+        (blocks, parts): (&'a [UserBlock], &'a [PartNegatives]),
+        queries: MatrixView<'a>,
+        update: &'a Update,
+    ) -> Self {
+        let done = (0..rows.partitions.len()).map(|_| AtomicBool::new(false)).collect();
+        let table = SharedTable::new(table);
+        Self { table, rows, blocks, parts, queries, update, done, _table: PhantomData }
+    }
+
+    /// Updates the touched vectors of one partition; with dense Adam the untouched ones too.
+    ///
+    /// # Panics
+    /// If the partition has been updated before.
+    pub fn run(&self, partition: usize, buffers: &mut PartBuffers) {
+        let Self { table, rows, blocks, parts, queries, update, .. } = *self;
+        assert!(!self.done[partition].swap(true, Ordering::Relaxed), "each partition has one task");
+        let PartBuffers { row: RowBuffers { grouping, gradient }, gradients } = buffers;
         let places = rows.partitions.range(partition);
         let entries = PartEntries { blocks, negatives: &parts[partition], partition, start: places.start };
         if entries.len() >= places.len() {
@@ -59,14 +78,13 @@ pub(super) fn update_items(
         } else {
             let (runs, sources) = grouping.group(&entries, places.len());
             let part = Part { rows, places, runs, sources };
-            gradient.resize(stride, 0.0);
+            gradient.resize(table.stride, 0.0);
             // SAFETY: as above.
             unsafe {
                 dispatch!(level(), simd => update_part(simd, &table, &part, queries, update, gradient))
             };
         }
-        pool().push(buffers);
-    });
+    }
 }
 
 /// The entries of a partition, block by block: positives, then negatives in the order of the queries.

@@ -1,9 +1,9 @@
 //! The CPU backend: the specification of a training step.
 //!
-//! A step runs in stages. In parallel over blocks of users: encode, and find where the negatives fall. Over
-//! partitions of the items: choose them and sum them up. Over the blocks again: take the loss and go back to the hidden
-//! layer, leaving gradient entries of touched rows. Over ranges of items: sum each touched row's gradient and update it. Every sum has a fixed order, so parameters are
-//! bit-identical at any number of threads.
+//! A step runs in stages, each shared out among a team of threads. Over blocks of users: encode, and find where the
+//! negatives fall. Over partitions of the items: choose them and sum them up. Over the blocks again: take the loss and go
+//! back to the hidden layer, leaving gradient entries of touched rows. Over ranges of items: sum each touched row's
+//! gradient and update it. Every sum has a fixed order, so parameters are bit-identical at any number of threads.
 
 mod block;
 mod dense_layers;
@@ -14,13 +14,13 @@ mod negatives;
 mod order;
 mod part_gradient;
 mod rows;
+mod team;
+mod updates;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-
-use rayon::prelude::*;
 
 use crate::backend::{Backend, Phase, PhaseTimes, StepContext, StepReport};
 use crate::config::{Config, ModelKind};
@@ -35,9 +35,10 @@ use crate::proposal::{self, Proposal};
 use block::{BLOCK, BlockRows, Shared, UserBlock};
 use full_softmax::{FullSoftmax, TILE_SHIFT};
 use grouping::{BucketLayout, Buckets};
-use item_rows::{PartBuffers, update_items};
+use item_rows::PartBuffers;
 use negatives::{ItemRows, PartNegatives};
-use rows::{BiasColumn, RowTable, update_rows};
+use rows::{BiasColumn, RowTable};
+use team::Team;
 
 /// The optimiser's moments of every table.
 #[derive(Debug, Clone)]
@@ -89,7 +90,7 @@ struct BatchBuffers {
     query_gradient: Matrix,
 }
 
-/// Trains on this machine's cores, in the thread pool that its methods are called from.
+/// Trains on this machine's cores: steps in a team of its own, refreshes in the thread pool that they are called from.
 #[derive(Debug)]
 pub struct CpuBackend {
     config: Config,
@@ -108,6 +109,7 @@ pub struct CpuBackend {
     parts: Vec<PartNegatives>,
     buffers: BatchBuffers,
     part_buffers: Mutex<Vec<PartBuffers>>,
+    team: Team,
     /// Of the tasks that are not a block's.
     times: PhaseTimes,
 }
@@ -152,6 +154,7 @@ impl CpuBackend {
             parameters,
             parts: Vec::new(),
             part_buffers: Mutex::default(),
+            team: Team::new(1),
             times: PhaseTimes::default(),
             config: config.clone(),
             train,
@@ -213,7 +216,7 @@ impl CpuBackend {
         }
         let proposal = self.proposal.as_ref().expect("only a proposal has another order");
         let table = item_table(&mut self.parameters, &mut self.moments);
-        order::permute(table, proposal.partitions(), by_place);
+        order::permute(&mut self.team, table, proposal.partitions(), by_place);
         self.by_place = by_place;
     }
 
@@ -240,23 +243,21 @@ impl CpuBackend {
         let encoded_rows = BLOCK * encoded.stride();
         let head_rows = BLOCK * head_gradient.stride();
         let query_rows = BLOCK * self.config.latent_samples * queries.stride();
-        self.blocks[..n_blocks]
-            .par_iter_mut()
-            .zip(users.par_chunks(BLOCK))
-            .zip(encoded.data_mut().par_chunks_mut(encoded_rows))
-            .zip(head.data_mut().par_chunks_mut(head_rows))
-            .zip(head_gradient.data_mut().par_chunks_mut(head_rows))
-            .zip(queries.data_mut().par_chunks_mut(query_rows))
-            .zip(query_gradient.data_mut().par_chunks_mut(query_rows))
+        let mut tasks: Vec<_> = self.blocks[..n_blocks]
+            .iter_mut()
+            .zip(users.chunks(BLOCK))
+            .zip(encoded.data_mut().chunks_mut(encoded_rows))
+            .zip(head.data_mut().chunks_mut(head_rows))
+            .zip(head_gradient.data_mut().chunks_mut(head_rows))
+            .zip(queries.data_mut().chunks_mut(query_rows))
+            .zip(query_gradient.data_mut().chunks_mut(query_rows))
             .enumerate()
-            .for_each(
-                |(b, ((((((block, users), encoded), head), head_gradient), queries), query_gradient))| {
-                    let first = b * BLOCK;
-                    let mut rows =
-                        BlockRows { users, first, encoded, head, head_gradient, queries, query_gradient };
-                    work(block, &shared, &mut rows);
-                },
-            );
+            .map(|(b, ((((((block, users), encoded), head), head_gradient), queries), query_gradient))| {
+                let first = b * BLOCK;
+                (block, BlockRows { users, first, encoded, head, head_gradient, queries, query_gradient })
+            })
+            .collect();
+        self.team.for_each_mut(&mut tasks, |_, (block, rows)| work(block, &shared, rows));
     }
 
     /// From what was encoded to mean and log-variance, for the first `n` users of the batch.
@@ -266,9 +267,16 @@ impl CpuBackend {
         let p = &self.parameters;
         if let (Some((sums, _)), Some(map)) = (factored, &p.encoder_map) {
             let sums = sums.view().rows_from(0, n);
-            dense_layers::forward(map, &p.hidden_bias, Some(p.activation), sums, hidden);
+            dense_layers::forward(&mut self.team, map, &p.hidden_bias, Some(p.activation), sums, hidden);
         }
-        dense_layers::forward(&p.head, &p.head_bias, None, hidden.view().rows_from(0, n), head);
+        dense_layers::forward(
+            &mut self.team,
+            &p.head,
+            &p.head_bias,
+            None,
+            hidden.view().rows_from(0, n),
+            head,
+        );
         self.times.lap(Phase::Dense, &mut lap);
     }
 
@@ -278,9 +286,21 @@ impl CpuBackend {
         let BatchBuffers { factored, hidden, hidden_gradient, head_gradient, .. } = &mut self.buffers;
         let p = &self.parameters;
         let head_gradient = head_gradient.view().rows_from(0, n);
-        dense_layers::backward(&p.head, Some((p.activation, hidden)), head_gradient, hidden_gradient);
+        dense_layers::backward(
+            &mut self.team,
+            &p.head,
+            Some((p.activation, hidden)),
+            head_gradient,
+            hidden_gradient,
+        );
         if let (Some((_, gradient)), Some(map)) = (factored, &p.encoder_map) {
-            dense_layers::backward(map, None, hidden_gradient.view().rows_from(0, n), gradient);
+            dense_layers::backward(
+                &mut self.team,
+                map,
+                None,
+                hidden_gradient.view().rows_from(0, n),
+                gradient,
+            );
         }
         self.times.lap(Phase::Backward, &mut lap);
     }
@@ -302,7 +322,7 @@ impl CpuBackend {
         let blocks = used_blocks(&self.blocks, users);
         let queries = self.buffers.queries.view().rows_from(0, users.len() * self.config.latent_samples);
         let items = self.parameters.item_table();
-        parts[..n_parts].par_iter_mut().enumerate().with_max_len(1).for_each(|(partition, part)| {
+        self.team.for_each_mut(&mut parts[..n_parts], |partition, part| {
             part.sum(partition, blocks, proposal.as_ref(), items, rows, queries);
         });
         self.for_each_block(users, context, |block, shared, group| {
@@ -343,71 +363,11 @@ impl CpuBackend {
         };
         let table = item_table(&mut self.parameters, &mut self.moments);
         let stride = self.buffers.query_gradient.stride();
-        let loss = softmax.run(table, &mut self.buffers.query_gradient.data_mut()[..n * stride]);
+        let loss =
+            softmax.run(&mut self.team, table, &mut self.buffers.query_gradient.data_mut()[..n * stride]);
         self.for_each_block(users, context, |block, shared, rows| block.head_gradient(shared, rows));
         self.dense_backward(users.len());
         loss
-    }
-
-    /// Updates the encoder's rows and the dense layers, and for a sampling model the item vectors.
-    fn update_stage(&mut self, users: &[UserId], update: &Update) {
-        let blocks = used_blocks(&self.blocks, users);
-        let inputs: Vec<&Buckets> = blocks.iter().map(|block| &block.inputs).collect();
-        let by_place = self.by_place;
-        let rows =
-            self.proposal.as_ref().map(|proposal| ItemRows { partitions: proposal.partitions(), by_place });
-        let n = users.len();
-        let hidden = self.buffers.hidden.view().rows_from(0, n);
-        let hidden_gradient = self.buffers.hidden_gradient.view().rows_from(0, n);
-        let factored = self
-            .buffers
-            .factored
-            .as_ref()
-            .map(|(sums, gradient)| (sums.view().rows_from(0, n), gradient.view().rows_from(0, n)));
-        let head_gradient = self.buffers.head_gradient.view().rows_from(0, n);
-        let queries = self.buffers.queries.view();
-        let Parameters { encoder, encoder_map, hidden_bias, head, head_bias, items, item_bias, .. } =
-            &mut self.parameters;
-        let moments = &mut self.moments;
-        let (encoder_layout, part_buffers, parts) = (self.encoder_layout, &self.part_buffers, &self.parts);
-        let timed = |phase: Phase, work: &mut dyn FnMut()| {
-            let (mut times, mut lap) = (PhaseTimes::default(), Instant::now());
-            work();
-            times.lap(phase, &mut lap);
-            times
-        };
-        let mut update_items = || {
-            if let Some(rows) = rows {
-                let bias = bias_column(item_bias, &mut moments.item_bias);
-                let table = RowTable { rows: items, moments: &mut moments.items, bias };
-                update_items(table, rows, (blocks, parts), queries, update, part_buffers);
-            }
-        };
-        let mut update_encoder = || {
-            let table = RowTable { rows: encoder, moments: &mut moments.encoder, bias: None };
-            let gradient = factored.map_or(hidden_gradient, |(_, gradient)| gradient);
-            update_rows(table, &inputs, encoder_layout, gradient, update);
-        };
-        let mut update_dense = || {
-            dense_layers::update(head, &mut moments.head, hidden, head_gradient, update);
-            if let (Some(map), Some(moments), Some((sums, _))) =
-                (encoder_map.as_mut(), &mut moments.encoder_map, factored)
-            {
-                dense_layers::update(map, moments, sums, hidden_gradient, update);
-            }
-            dense_layers::update_bias(hidden_bias, &mut moments.hidden_bias, hidden_gradient, update);
-            dense_layers::update_bias(head_bias, &mut moments.head_bias, head_gradient, update);
-        };
-        let (items, (encoder, dense)) = rayon::join(
-            || timed(Phase::Items, &mut update_items),
-            || {
-                rayon::join(
-                    || timed(Phase::Encoder, &mut update_encoder),
-                    || timed(Phase::Head, &mut update_dense),
-                )
-            },
-        );
-        [items, encoder, dense].iter().for_each(|times| self.times.add(times));
     }
 }
 
@@ -422,6 +382,10 @@ impl Backend for CpuBackend {
 
     fn step(&mut self, users: &[UserId], context: StepContext) -> Result<StepReport> {
         assert!(users.len() <= self.config.batch, "a batch holds at most {} users", self.config.batch);
+        // Not before the first step: a mirror of a device makes none.
+        if self.team.threads() == 1 && self.config.n_threads() > 1 {
+            self.team = Team::new(self.config.n_threads());
+        }
         if self.prefers_places() {
             self.order_items(true);
         }
@@ -446,7 +410,7 @@ impl Backend for CpuBackend {
         self.kl_weight
     }
 
-    /// With several threads, the dense layers and the updates count from their start to their end, waiting included.
+    /// With several threads, the dense layers count from their start to their end, waiting included.
     fn phase_times(&self) -> PhaseTimes {
         let mut sum = self.times;
         self.blocks.iter().for_each(|block| sum.add(&block.times));

@@ -1,8 +1,7 @@
 //! The item tables in the order of the items or of the proposal's partitions.
 
-use rayon::prelude::*;
-
 use crate::backend::cpu::rows::RowTable;
+use crate::backend::cpu::team::Team;
 use crate::math::Matrix;
 use crate::optim::Moments;
 use crate::proposal::Partitions;
@@ -12,7 +11,7 @@ const ROWS: usize = 512;
 
 /// Reorders the rows of a table, its moments and its bias: from the order of the items to that of the places, or
 /// back. Takes the memory of one table meanwhile.
-pub(super) fn permute(table: RowTable<'_>, partitions: &Partitions, to_places: bool) {
+pub(super) fn permute(team: &mut Team, table: RowTable<'_>, partitions: &Partitions, to_places: bool) {
     // The row that comes to stand at `row`.
     let source = |row: usize| match to_places {
         true => partitions.item(row as u32) as usize,
@@ -26,7 +25,8 @@ pub(super) fn permute(table: RowTable<'_>, partitions: &Partitions, to_places: b
         if spare.cols() != matrix.cols() {
             spare = Matrix::zeros(matrix.rows(), matrix.cols());
         }
-        spare.data_mut().par_chunks_mut(ROWS * stride).enumerate().for_each(|(chunk, rows)| {
+        let mut chunks: Vec<&mut [f32]> = spare.data_mut().chunks_mut(ROWS * stride).collect();
+        team.for_each_mut(&mut chunks, |chunk, rows| {
             for (k, row) in rows.chunks_exact_mut(stride).enumerate() {
                 row.copy_from_slice(matrix.row(source(chunk * ROWS + k)));
             }
@@ -72,7 +72,8 @@ mod tests {
         for to_places in [true, false] {
             let [values, first, second] = &mut columns;
             let bias = Some(BiasColumn { values, first, second });
-            permute(RowTable { rows: &mut rows, moments: &mut moments, bias }, &partitions, to_places);
+            let table = RowTable { rows: &mut rows, moments: &mut moments, bias };
+            permute(&mut Team::new(2), table, &partitions, to_places);
             for (row, &item) in items.iter().enumerate().filter(|_| to_places) {
                 assert_eq!(rows.row(row), start.0.row(item as usize));
                 assert_eq!(moments.second.row(row), start.0.row(item as usize));

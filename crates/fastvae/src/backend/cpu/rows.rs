@@ -4,7 +4,6 @@
 //! table, no atomics, and the order of summation does not depend on the number of threads.
 
 use fearless_simd::{dispatch, f32x16, prelude::*};
-use rayon::prelude::*;
 
 use crate::backend::cpu::grouping::{BucketEntries, BucketLayout, Buckets, Grouping, Run, Source};
 use crate::config::Optimizer;
@@ -106,23 +105,33 @@ impl RowChunk<'_> {
     }
 }
 
-/// Adds up the gradients of all touched rows and updates them; with dense Adam the untouched rows too.
-pub(super) fn update_rows(
-    table: RowTable<'_>,
-    blocks: &[&Buckets],
-    layout: BucketLayout,
-    source: MatrixView<'_>,
-    update: &Update,
-) {
-    let stride = table.rows.stride();
-    table.chunks(layout.width()).into_par_iter().enumerate().for_each_init(
-        || (Grouping::default(), vec![0.0; stride]),
-        |(grouping, gradient), (bucket, mut chunk)| {
-            let entries = BucketEntries { blocks, bucket, layout };
-            let grouped = grouping.group(&entries, layout.width());
-            dispatch!(level(), simd => update_chunk(simd, &mut chunk, grouped, source, update, gradient));
-        },
-    );
+/// What the rows of a table are updated from.
+pub(super) struct RowUpdates<'a> {
+    /// Entries of the blocks of users, by bucket.
+    pub blocks: &'a [&'a Buckets],
+    pub layout: BucketLayout,
+    /// What the entries weigh, a row for each user.
+    pub source: MatrixView<'a>,
+    pub update: &'a Update,
+}
+
+/// What one task needs, taken from a pool and given back.
+#[derive(Debug, Default)]
+pub(super) struct RowBuffers {
+    pub grouping: Grouping,
+    /// The gradient of one row.
+    pub gradient: Vec<f32>,
+}
+
+impl RowUpdates<'_> {
+    /// Adds up the gradients of the touched rows of a bucket and updates them; with dense Adam the untouched rows too.
+    pub fn run(&self, bucket: usize, chunk: &mut RowChunk<'_>, buffers: &mut RowBuffers) {
+        let Self { blocks, layout, source, update } = *self;
+        let RowBuffers { grouping, gradient } = buffers;
+        let grouped = grouping.group(&BucketEntries { blocks, bucket, layout }, layout.width());
+        gradient.resize(source.stride(), 0.0);
+        dispatch!(level(), simd => update_chunk(simd, chunk, grouped, source, update, gradient));
+    }
 }
 
 #[inline(always)]
@@ -280,7 +289,11 @@ mod tests {
                 let update = Update::at(&config, 0, 0);
                 let blocks: Vec<&Buckets> = blocks.iter().collect();
                 let table = RowTable { rows: &mut rows, moments: &mut moments, bias: None };
-                update_rows(table, &blocks, layout, source.view(), &update);
+                let updates = RowUpdates { blocks: &blocks, layout, source: source.view(), update: &update };
+                let mut buffers = RowBuffers::default();
+                for (bucket, mut chunk) in table.chunks(layout.width()).into_iter().enumerate() {
+                    updates.run(bucket, &mut chunk, &mut buffers);
+                }
                 for item in 0..n_items {
                     let mut expected = start.row(item).to_vec();
                     if touched[item] || optimizer == Optimizer::Adam {

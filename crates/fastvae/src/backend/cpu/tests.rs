@@ -298,7 +298,8 @@ fn a_full_step_has_the_loss_and_gradients_of_the_oracle() {
 fn trained(config: &Config, threads: usize) -> Parameters {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     pool.install(|| {
-        let mut backend = CpuBackend::new(config, interactions(true)).unwrap();
+        let config = Config { threads, ..config.clone() };
+        let mut backend = CpuBackend::new(&config, interactions(true)).unwrap();
         for step in 0..6 {
             if step % 3 == 0 {
                 backend.refresh(step as usize / 3).unwrap();

@@ -1,0 +1,253 @@
+//! [`Team`]: threads that stay awake between the stages of a training step.
+//!
+//! A step is a handful of stages of a few tasks each, and a stage takes some hundred microseconds. The threads of a pool for
+//! any work fall asleep where one of them waits for the last task of a stage, and waking them takes as long as the task: on
+//! virtual machines a fifth of a step. These wait in a loop, and sleep only where nothing comes for longer than a stage.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a helper waits for the next stage before it sleeps.
+const AWAKE: Duration = Duration::from_micros(500);
+/// Looks at the ticket between two looks at the clock.
+const LOOKS: usize = 200;
+/// The lower half of a ticket of a stage that is over.
+const CLOSED: u64 = u32::MAX as u64;
+
+/// The thread that calls it, and helpers. Which of them does a task is left open: results must not depend on it.
+pub(super) struct Team {
+    hub: Arc<Hub>,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Team {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Team({})", self.threads())
+    }
+}
+
+/// What the threads share.
+#[derive(Default)]
+struct Hub {
+    /// The stage in the upper half, and the next of its tasks in the lower.
+    ticket: AtomicU64,
+    n_tasks: AtomicU32,
+    /// The work of the stage, a `&(dyn Fn(usize) + Sync)` on the stack of the thread that called.
+    work: AtomicPtr<()>,
+    /// Tasks of the stage that are done.
+    done: AtomicU32,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    sleepers: AtomicU32,
+    sleep: Mutex<()>,
+    wake: Condvar,
+    ended: AtomicBool,
+}
+
+impl Team {
+    /// As many threads, the caller's own included; fewer where the system gives no more.
+    pub fn new(threads: usize) -> Self {
+        // No stage is open yet.
+        let hub = Arc::new(Hub { ticket: AtomicU64::new(CLOSED), ..Hub::default() });
+        let start = |n: usize| {
+            let hub = hub.clone();
+            thread::Builder::new().name(format!("fastvae-step-{n}")).spawn(move || hub.help()).ok()
+        };
+        let helpers = (1..threads).map_while(start).collect();
+        Self { hub, helpers }
+    }
+
+    /// The number of threads.
+    pub fn threads(&self) -> usize {
+        1 + self.helpers.len()
+    }
+
+    /// Does `work` for each number below `n`; returns when all is done. A panic of a task is passed on after that.
+    pub fn for_each(&mut self, n: usize, work: impl Fn(usize) + Sync) {
+        if self.helpers.is_empty() || n < 2 {
+            return (0..n).for_each(work);
+        }
+        let hub = &*self.hub;
+        let mut work: &(dyn Fn(usize) + Sync) = &work;
+        // Nobody reads these while the last stage is closed.
+        hub.n_tasks.store(n as u32, Ordering::Relaxed);
+        hub.work.store((&raw mut work).cast(), Ordering::Relaxed);
+        hub.done.store(0, Ordering::Relaxed);
+        let stage = (hub.ticket.load(Ordering::Relaxed) >> 32).wrapping_add(1) << 32;
+        hub.ticket.store(stage, Ordering::SeqCst);
+        if hub.sleepers.load(Ordering::SeqCst) > 0 {
+            drop(hub.sleep.lock().unwrap_or_else(PoisonError::into_inner));
+            hub.wake.notify_all();
+        }
+        hub.work();
+        // From here on `work` may go: every task was taken by someone, and is waited for.
+        let mut looks = 0;
+        while hub.done.load(Ordering::Acquire) < n as u32 {
+            looks += 1;
+            if looks % LOOKS == 0 { thread::yield_now() } else { std::hint::spin_loop() }
+        }
+        hub.ticket.store(stage | CLOSED, Ordering::Release);
+        if let Some(panic) = hub.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            resume_unwind(panic);
+        }
+    }
+
+    /// What `work` makes of each number below `n`.
+    pub fn map<T: Send>(&mut self, n: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        let mut results: Vec<Option<T>> = (0..n).map(|_| None).collect();
+        self.for_each_mut(&mut results, |i, result| *result = Some(work(i)));
+        results.into_iter().flatten().collect()
+    }
+
+    /// Does `work` for each of `items`, with its position.
+    pub fn for_each_mut<T: Send>(&mut self, items: &mut [T], work: impl Fn(usize, &mut T) + Sync) {
+        struct Start<T>(*mut T);
+        // SAFETY: each item is reached by one task alone.
+        unsafe impl<T: Send> Sync for Start<T> {}
+        impl<T> Start<T> {
+            fn at(&self, i: usize) -> *mut T {
+                self.0.wrapping_add(i)
+            }
+        }
+        let start = Start(items.as_mut_ptr());
+        // SAFETY: `i` is below the number of items, each `i` comes once, and the items are borrowed until all is done.
+        self.for_each(items.len(), |i| work(i, unsafe { &mut *start.at(i) }));
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.hub.ended.store(true, Ordering::SeqCst);
+        drop(self.hub.sleep.lock().unwrap_or_else(PoisonError::into_inner));
+        self.hub.wake.notify_all();
+        for helper in self.helpers.drain(..) {
+            // A helper catches the panics of its tasks, and has none of its own.
+            let _ = helper.join();
+        }
+    }
+}
+
+impl Hub {
+    /// The next task of the stage, if one is left, and the stage's work.
+    fn take(&self) -> Option<(usize, *mut ())> {
+        let mut ticket = self.ticket.load(Ordering::Acquire);
+        loop {
+            let task = ticket & CLOSED;
+            let (n, work) = (self.n_tasks.load(Ordering::Relaxed), self.work.load(Ordering::Relaxed));
+            if task >= u64::from(n) {
+                return None;
+            }
+            // Where `n` and `work` are those of a later stage, the ticket has moved on, and this fails.
+            let taken =
+                self.ticket.compare_exchange_weak(ticket, ticket + 1, Ordering::AcqRel, Ordering::Acquire);
+            match taken {
+                Ok(_) => return Some((task as usize, work)),
+                Err(now) => ticket = now,
+            }
+        }
+    }
+
+    /// Does tasks of the stage until none is left.
+    fn work(&self) {
+        while let Some((task, work)) = self.take() {
+            // SAFETY: the task is one of the stage that `work` belongs to, whose caller waits until it is done.
+            let work = unsafe { *work.cast::<&(dyn Fn(usize) + Sync)>() };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(task))) {
+                self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+            }
+            self.done.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// The life of a helper.
+    fn help(&self) {
+        while self.wait() {
+            self.work();
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        let task = self.ticket.load(Ordering::SeqCst) & CLOSED;
+        task < u64::from(self.n_tasks.load(Ordering::Relaxed))
+    }
+
+    /// Waits until there may be a task, first awake, then asleep; false at the end of the team.
+    fn wait(&self) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < AWAKE {
+            for _ in 0..LOOKS {
+                if self.has_work() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            thread::yield_now();
+        }
+        let mut sleep = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let ended = || self.ended.load(Ordering::SeqCst);
+        while !self.has_work() && !ended() {
+            sleep = self.wake.wait(sleep).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        !ended()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn every_task_is_done_once_in_each_of_many_stages() {
+        for threads in [1, 2, 5] {
+            let mut team = Team::new(threads);
+            assert_eq!(team.threads(), threads);
+            let squares: Vec<usize> = (0..50).map(|i| i * i).collect();
+            assert_eq!(team.map(50, |i| i * i), squares);
+            let mut counts = vec![0u32; 300];
+            for stage in 0..2000 {
+                let n = [1, 2, 7, 300][stage % 4];
+                team.for_each_mut(&mut counts[..n], |_, count| *count += 1);
+                if stage % 500 == 499 {
+                    // Long enough for the helpers to fall asleep.
+                    thread::sleep(4 * AWAKE);
+                }
+            }
+            assert_eq!((counts[0], counts[1], counts[6], counts[299]), (2000, 1500, 1000, 500));
+        }
+    }
+
+    #[test]
+    fn what_tasks_wrote_is_seen_by_the_next_stage() {
+        let mut team = Team::new(4);
+        let (mut values, mut sums) = (vec![0u64; 64], vec![0u64; 64]);
+        for round in 1..500 {
+            team.for_each_mut(&mut values, |i, value| *value += i as u64);
+            team.for_each_mut(&mut sums, |_, sum| *sum = values.iter().sum());
+            assert!(sums.iter().all(|&sum| sum == round * 63 * 64 / 2));
+        }
+    }
+
+    #[test]
+    fn a_panic_is_passed_on_when_all_is_done_and_the_team_works_on() {
+        let mut team = Team::new(3);
+        let done = AtomicUsize::new(0);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            team.for_each(50, |i| {
+                assert_ne!(i, 20, "the task that fails");
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(done.load(Ordering::Relaxed), 49);
+        team.for_each(50, |_| {
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 99);
+    }
+}
