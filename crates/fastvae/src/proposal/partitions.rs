@@ -21,8 +21,19 @@ const DRAWS: usize = 16;
 pub struct Partitions {
     /// First place of each partition, and the number of items at the end.
     starts: Vec<u32>,
+    /// The partition of the first of each [`STRETCH`] places.
+    by_stretch: Vec<u32>,
     /// None where a place is the item itself.
     order: Option<Order>,
+}
+
+/// Places whose partition is looked up at once: a search would be guessed wrong at every turn.
+const STRETCH: u32 = 64;
+
+fn by_stretch(starts: &[u32]) -> Vec<u32> {
+    let n = starts[starts.len() - 1];
+    let partition = |place: u32| starts.partition_point(|&start| start <= place) - 1;
+    (0..n).step_by(STRETCH as usize).map(|place| partition(place) as u32).collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +55,7 @@ impl Partitions {
         let width = n_items.div_ceil(wanted.max(1)).max(1);
         let mut starts: Vec<u32> = (0..n_items).step_by(width).map(|start| start as u32).collect();
         starts.push(n_items as u32);
-        Self { starts, order: None }
+        Self { by_stretch: by_stretch(&starts), starts, order: None }
     }
 
     /// The items in the order of inverted lists, cut only where a list ends, in about `wanted` parts.
@@ -64,7 +75,7 @@ impl Partitions {
         if starts[starts.len() - 1] != items.len() as u32 {
             starts.push(items.len() as u32);
         }
-        Self { starts, order: Some(Order { items: order, places }) }
+        Self { by_stretch: by_stretch(&starts), starts, order: Some(Order { items: order, places }) }
     }
 
     /// Number of partitions.
@@ -107,7 +118,11 @@ impl Partitions {
     /// The partition that holds `place`.
     #[inline(always)]
     pub fn of_place(&self, place: u32) -> usize {
-        self.starts.partition_point(|&start| start <= place) - 1
+        let mut partition = self.by_stretch[(place / STRETCH) as usize] as usize;
+        while self.starts[partition + 1] <= place {
+            partition += 1;
+        }
+        partition
     }
 
     /// Where each partition ends among ascending `places`.

@@ -258,8 +258,9 @@ impl UserBlock {
             self.report.likelihood_loss += loss * f64::from(share);
             gradient.iter_mut().for_each(|g| *g *= share);
             let row = row as u32;
-            for (&item, &weight) in history.items.iter().zip(&self.softmax.positives) {
-                let place = partitions.place(item);
+            let positives = history.items.iter().zip(&negatives.positive_rows).zip(&self.softmax.positives);
+            for ((&item, &item_row), &weight) in positives {
+                let place = item_rows.place_of(item_row, item);
                 let entry = Entry { item: place, row, weight: weight * share };
                 self.targets.push(partitions.of_place(place), entry);
             }

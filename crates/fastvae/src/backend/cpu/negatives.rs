@@ -28,6 +28,12 @@ impl ItemRows<'_> {
         if self.by_place { place } else { self.partitions.item(place) }
     }
 
+    /// The place of `item`, whose row is `row`.
+    #[inline(always)]
+    pub fn place_of(&self, row: u32, item: ItemId) -> u32 {
+        if self.by_place { row } else { self.partitions.place(item) }
+    }
+
     /// The row of `item`.
     pub fn of_item(&self, item: ItemId) -> u32 {
         if self.by_place { self.partitions.place(item) } else { item }
