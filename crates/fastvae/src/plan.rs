@@ -26,10 +26,10 @@ const GROWTH: f64 = 1.5;
 const ID: u64 = 8;
 /// The program itself: code, thread stacks, the allocator's slack.
 const PROGRAM: u64 = 16_000_000;
-/// Bytes for each row of a file while it is read: pairs as they come and sorted copies (14 to 20 measured).
-const READING: u64 = 18;
-/// Copies of the dense layer that its products pack and keep for each thread (9 to 12 measured).
-const PACKED: u64 = 11;
+/// Bytes for each row of a file while it is read: pairs as they come and sorted copies (12 to 20 measured).
+const READING: u64 = 15;
+/// Copies of the dense layer that its products pack and keep for each thread (4 to 5 measured).
+const PACKED: u64 = 4;
 /// Rounds of the clustering that a refresh runs, about.
 const REFRESH_ROUNDS: f64 = 3.0;
 
@@ -161,7 +161,7 @@ impl MemoryPlan {
         Self {
             parts,
             gpu_bytes: device_bytes(config, n_users, n_items, n_interactions),
-            reading_bytes: PROGRAM + interactions * READING + (users + items) * ID,
+            reading_bytes: PROGRAM / 2 + interactions * READING + (users + items) * ID,
             checkpoint_bytes: exact * if validates { 4 } else { 3 } - full
                 + kept as u64 * items * FLOAT
                 + proposal_bytes(config, n_items) / 2,
