@@ -27,7 +27,7 @@ const NOTHING: f32 = 1e-18;
 /// Running means of a table's gradient and of its square.
 #[derive(Debug, Clone)]
 pub struct Moments {
-    /// Mean of the gradient: as the table, or in rows half as long, whose floats are two numbers each (see [`halves`]).
+    /// Mean of the gradient: as the table, or in rows half as long, whose floats hold two numbers each.
     pub first: Matrix,
     /// Mean of its square: a row for each of the table's, or one row with a number for each of them.
     pub second: Matrix,

@@ -83,8 +83,8 @@ impl Team {
         }
         let hub = &*self.hub;
         let mut work: &(dyn Fn(usize) + Sync) = &work;
-        // Nobody reads these while the last stage is closed.
-        hub.n_tasks.store(n as u32, Ordering::Relaxed);
+        // Whoever sees this number sees the tickets of the last stage closed.
+        hub.n_tasks.store(n as u32, Ordering::Release);
         hub.work.store((&raw mut work).cast(), Ordering::Relaxed);
         hub.done.store(0, Ordering::Relaxed);
         let stage = hub.stage.load(Ordering::Relaxed).wrapping_add(1);
@@ -153,11 +153,11 @@ impl Hub {
         let mut seen = ticket.load(Ordering::Acquire);
         loop {
             let task = of as u64 + (seen & CLOSED) * self.tickets.len() as u64;
-            let (n, work) = (self.n_tasks.load(Ordering::Relaxed), self.work.load(Ordering::Relaxed));
+            let (n, work) = (self.n_tasks.load(Ordering::Acquire), self.work.load(Ordering::Relaxed));
             if task >= u64::from(n) {
                 return None;
             }
-            // Where `n` and `work` are those of a later stage, the ticket has moved on, and this fails.
+            // Where `n` and `work` are those of a later stage, the ticket was closed before, and this fails.
             match ticket.compare_exchange_weak(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some((task as usize, work)),
                 Err(now) => seen = now,
