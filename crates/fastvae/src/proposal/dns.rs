@@ -6,6 +6,7 @@
 
 use fearless_simd::{dispatch, prelude::*};
 
+use super::alias::place_and_coin;
 use super::logits::logits;
 use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
 use crate::config::ProposalKind;
@@ -85,7 +86,7 @@ impl Proposal for Dns {
         draws.resize(n);
         scratch.words.resize(n * COMPETITORS, 0);
         stream.fill(0, &mut scratch.words);
-        scratch.words.iter_mut().for_each(|word| *word = below(*word, self.n_items as u32));
+        scratch.words.iter_mut().for_each(|word| *word = place_and_coin(*word, 0, self.n_items as u32).0);
         let query = &query[..items.vectors.cols()];
         dispatch!(simd::level(), simd => body(simd, query, items, &scratch.words, &mut draws.places));
         draws.places.sort_unstable();
@@ -120,12 +121,6 @@ impl Proposal for Dns {
     fn correction(&self, _: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, correction: &mut [f32]) {
         correction.fill(0.0);
     }
-}
-
-/// A random word as a number below `n`; the bias is below n / 2^32.
-#[inline(always)]
-fn below(word: u32, n: u32) -> u32 {
-    ((u64::from(word) * u64::from(n)) >> 32) as u32
 }
 
 #[cfg(test)]

@@ -79,6 +79,28 @@ extern "C" __global__ void encoder_gradients(Run r) {
 
 __device__ inline float in_floats(i64 sum) { return (float)((double)sum * (1.0 / (double)GRADIENT_UNIT)); }
 
+// A row to be updated: the `i`-th that the step touched, or with dense Adam row `i`.
+struct Visit {
+    u32 row, gap;   // and the steps that passed over it
+    i64 *gradient;  // none where the step did not touch it
+};
+
+__device__ inline Visit visit(const Run &r, const Touched &t, u32 stamp, u32 stride, u32 i) {
+    if (r.dense_adam) return {i, 0, t.stamp[i] == stamp ? t.gradient + (u64)t.slot[i] * stride : 0};
+    u32 before = t.before[i];
+    return {t.rows[i], before > 0 ? stamp - before - 1 : 0, t.gradient + (u64)i * stride};
+}
+
+// Four numbers of a gradient, which is set to zero; zeros where there is none.
+__device__ inline float4 take_four(i64 *gradient) {
+    if (!gradient) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    longlong2 *sums = (longlong2 *)gradient, zero = {0, 0};
+    longlong2 a = sums[0], b = sums[1];
+    sums[0] = zero;
+    sums[1] = zero;
+    return make_float4(in_floats(a.x), in_floats(a.y), in_floats(b.x), in_floats(b.y));
+}
+
 // Updates the touched rows of a table, or with dense Adam all of them: a group of lanes for each row, four values a
 // lane. Padding has no gradient and stays zero.
 __device__ inline void update_rows(const Run &r, Table table, const Touched &t, u32 stride) {
@@ -88,28 +110,12 @@ __device__ inline void update_rows(const Run &r, Table table, const Touched &t, 
     Clock c = *r.clock;
     u32 lane = threadIdx.x % lanes, each = blockDim.x / lanes;
     for (u32 i = blockIdx.x * each + threadIdx.x / lanes; i < rows; i += gridDim.x * each) {
-        u32 row = i, slot = i;
-        bool touched = true;
-        if (r.dense_adam) {
-            touched = t.stamp[row] == stamp;
-            slot = touched ? t.slot[row] : 0;
-        } else {
-            row = t.rows[i];
-        }
-        u32 before = r.dense_adam ? 0 : t.before[i];
-        u32 gap = before > 0 ? stamp - before - 1 : 0;
+        auto [row, gap, gradient] = visit(r, t, stamp, stride, i);
         for (u32 column = lane * 4; column < stride; column += lanes * 4) {
             u64 at = (u64)row * stride + column;
-            float4 g = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            float4 g = take_four(gradient ? gradient + column : 0);
             float4 p = *(float4 *)(table.values + at), m = *(float4 *)(table.first + at);
             float4 v = *(float4 *)(table.second + at);
-            if (touched) {
-                longlong2 *sums = (longlong2 *)(t.gradient + (u64)slot * stride + column), zero = {0, 0};
-                longlong2 a = sums[0], b = sums[1];
-                sums[0] = zero;
-                sums[1] = zero;
-                g = make_float4(in_floats(a.x), in_floats(a.y), in_floats(b.x), in_floats(b.y));
-            }
             if (gap > 0) {
                 catch_up(r, c, gap, p.x, m.x, v.x);
                 catch_up(r, c, gap, p.y, m.y, v.y);
@@ -165,14 +171,7 @@ __device__ inline float mean(const Run &r, const Missed &missed, u32 gap, float 
 // The same for four values, with the sums of their gradient where there are some; these are set to zero.
 __device__ inline void mean_of_four(const Run &r, const Missed &missed, u32 gap, float *values, i64 *gradient,
                                     float4 &means, float &squares) {
-    float4 p = *(float4 *)values, g = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (gradient) {
-        longlong2 *sums = (longlong2 *)gradient, zero = {0, 0};
-        longlong2 a = sums[0], b = sums[1];
-        sums[0] = zero;
-        sums[1] = zero;
-        g = make_float4(in_floats(a.x), in_floats(a.y), in_floats(b.x), in_floats(b.y));
-    }
+    float4 p = *(float4 *)values, g = take_four(gradient);
     means.x = mean(r, missed, gap, p.x, means.x, g.x, squares);
     means.y = mean(r, missed, gap, p.y, means.y, g.y, squares);
     means.z = mean(r, missed, gap, p.z, means.z, g.z, squares);
@@ -196,18 +195,8 @@ __device__ inline void update_compact_rows(const Run &r, Table table, const Touc
     u32 lane = threadIdx.x % lanes, each = blockDim.x / lanes;
     u32 group = lanes == WARP ? FULL : ((1u << lanes) - 1) << (threadIdx.x % WARP / lanes * lanes);
     for (u32 i = blockIdx.x * each + threadIdx.x / lanes; i < rows; i += gridDim.x * each) {
-        u32 row = i, slot = i;
-        bool touched = true;
-        if (r.dense_adam) {
-            touched = t.stamp[row] == stamp;
-            slot = touched ? t.slot[row] : 0;
-        } else {
-            row = t.rows[i];
-        }
-        u32 before = r.dense_adam ? 0 : t.before[i];
-        u32 gap = before > 0 ? stamp - before - 1 : 0;
+        auto [row, gap, gradient] = visit(r, t, stamp, stride, i);
         float *values = table.values + (u64)row * stride, second = table.second[row], squares = 0.0f;
-        i64 *gradient = touched ? t.gradient + (u64)slot * stride : 0;
         uint4 *first = (uint4 *)(table.first + (u64)row * words);
         Missed m = {};
         if (gap > 0) {
