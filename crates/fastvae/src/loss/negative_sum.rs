@@ -1,18 +1,20 @@
 //! [`NegativeSum`]: logits, softmax weights and weighted vectors of one query's negatives, in one pass.
 
-use fearless_simd::{dispatch, f32x16, prelude::*};
+use fearless_simd::{dispatch, f32x16, prelude::*, u32x16};
 
 use crate::data::ItemId;
 use crate::loss::sampled::bias;
 use crate::math::matrix::LANES;
-use crate::math::simd::{self, exp, lane_sums, level, prefetch};
+use crate::math::simd::{self, QUAD, exp, lane_sums, level, prefetch, prefetch_at, quad_sums};
 use crate::proposal::ItemTable;
 
 /// Rows longer than eight vectors asked for ahead of their use: few, since each fills the processor's queue of misses.
 const AHEAD_WIDE: usize = 8;
 
-/// Negatives scored together: few enough for their rows to stay in the first-level cache for the weighted sum.
-const CHUNK: usize = 32;
+/// The rows of larger tables are asked for before they are used. Those of smaller ones come from the caches soon
+/// enough, and asking would take longer.
+const NEAR_BYTES: usize = 32 << 20;
+
 /// A logit this far above the shift makes the sum move to a higher one: exponentials stay far from overflow, and few
 /// sums move.
 const HEADROOM: f32 = 30.0;
@@ -32,26 +34,37 @@ impl Default for NegativeSum {
 }
 
 impl NegativeSum {
-    /// The sum over the first negatives of `ids`, as many as `weights` are: these are their corrections, and become
-    /// their `exp(corrected logit - shift)`. `vectors` is set to the weighted sum of their vectors. The rest of `ids`
-    /// are rows that come next, to be asked for meanwhile.
+    /// The sum over the first `n` negatives of `ids`. Their corrections are `weights`, in whole lines, infinite where
+    /// there is no negative; they become `exp(corrected logit - shift)`, zero where there is none. `vectors` is set to
+    /// the weighted sum of their vectors. The rest of `ids`, at least to the end of the last line, are rows that come
+    /// next, to be asked for meanwhile.
     ///
-    /// `query` and `vectors` are padded rows; the item vectors must be padded too. Cost: O(T D).
+    /// `query` and `vectors` are padded rows; the item vectors must be padded too. Cost: O(n D).
     pub fn of(
         query: &[f32],
         items: ItemTable<'_>,
+        n: usize,
         ids: &[ItemId],
         weights: &mut [f32],
         vectors: &mut [f32],
     ) -> Self {
         debug_assert_eq!(query.len(), items.vectors.stride(), "a padded query");
+        debug_assert_eq!(weights.len(), n.next_multiple_of(LANES), "whole lines");
         // The number of vectors in a row is a constant for the usual sizes, so that they stay in registers.
         match query.len() / LANES {
-            1 => dispatch!(level(), simd => sum_negatives::<_, 1>(simd, query, items, ids, weights, vectors)),
-            2 => dispatch!(level(), simd => sum_negatives::<_, 2>(simd, query, items, ids, weights, vectors)),
-            4 => dispatch!(level(), simd => sum_negatives::<_, 4>(simd, query, items, ids, weights, vectors)),
-            8 => dispatch!(level(), simd => sum_negatives::<_, 8>(simd, query, items, ids, weights, vectors)),
-            _ => dispatch!(level(), simd => sum_long_negatives(simd, query, items, ids, weights, vectors)),
+            1 => {
+                dispatch!(level(), simd => sum_negatives::<_, 1>(simd, query, items, n, ids, weights, vectors))
+            }
+            2 => {
+                dispatch!(level(), simd => sum_negatives::<_, 2>(simd, query, items, n, ids, weights, vectors))
+            }
+            4 => {
+                dispatch!(level(), simd => sum_negatives::<_, 4>(simd, query, items, n, ids, weights, vectors))
+            }
+            8 => {
+                dispatch!(level(), simd => sum_negatives::<_, 8>(simd, query, items, n, ids, weights, vectors))
+            }
+            _ => dispatch!(level(), simd => sum_long_negatives(simd, query, items, n, ids, weights, vectors)),
         }
     }
 
@@ -73,16 +86,12 @@ impl NegativeSum {
     /// Moves to a shift that suits `logits`; returns what all that was summed before is to be multiplied by, where
     /// that changes anything.
     #[inline(always)]
-    fn fit<S: Simd>(&mut self, simd: S, logits: &[f32x16<S>; CHUNK / LANES]) -> Option<f32> {
-        let mut top = logits[0];
-        for &line in &logits[1..] {
-            top = top.max(line);
-        }
+    fn fit<S: Simd>(&mut self, simd: S, logits: f32x16<S>) -> Option<f32> {
         // One comparison in most cases: finding the largest of the lanes takes as long as their exponentials.
-        if !top.simd_gt(f32x16::splat(simd, self.shift + HEADROOM)).any_true() {
+        if !logits.simd_gt(f32x16::splat(simd, self.shift + HEADROOM)).any_true() {
             return None;
         }
-        let top = top.reduce_max();
+        let top = logits.reduce_max();
         let scale = (self.shift - top).exp();
         self.shift = top;
         Some(scale)
@@ -95,104 +104,134 @@ fn sum_negatives<S: Simd, const L: usize>(
     simd: S,
     query: &[f32],
     items: ItemTable<'_>,
+    n: usize,
     ids: &[ItemId],
     weights: &mut [f32],
     vectors: &mut [f32],
 ) -> NegativeSum {
-    let zero = f32x16::splat(simd, 0.0);
-    let (mut q, mut sum_vector, mut totals) = ([zero; L], [zero; L], zero);
-    for l in 0..L {
-        q[l] = f32x16::from_slice(simd, &query[l * LANES..][..LANES]);
-    }
     let rows = items.vectors.data().as_chunks::<LANES>().0.as_chunks::<L>().0;
-    let mut sum = NegativeSum::default();
-    let n = weights.len();
-    for start in (0..n).step_by(CHUNK) {
-        let end = n.min(start + CHUNK);
-        let chunk_ids = &ids[start..end];
-        let mut logits = [f32x16::splat(simd, f32::NEG_INFINITY); CHUNK / LANES];
-        let groups = chunk_ids.chunks(LANES).zip(&mut logits).zip(weights[start..end].chunks(LANES));
-        for (g, ((group, logits), corrections)) in groups.enumerate() {
-            // The rows of the next sixteen are asked for before these are used.
-            for &next in ids.iter().skip(start + (g + 1) * LANES).take(LANES) {
-                prefetch(rows[next as usize].as_flattened());
-            }
-            *logits =
-                if let (Some(group), Some(corrections)) = (group.first_chunk(), corrections.first_chunk()) {
-                    group_dots(simd, rows, &q, group) - f32x16::load_array_ref(simd, corrections)
-                } else {
-                    let mut padded = [group[0]; LANES];
-                    padded[..group.len()].copy_from_slice(group);
-                    // What is missing from the last line weighs nothing.
-                    let mut line = [f32::INFINITY; LANES];
-                    line[..group.len()].copy_from_slice(corrections);
-                    group_dots(simd, rows, &q, &padded) - f32x16::load_array_ref(simd, &line)
-                };
-            if items.bias.is_some() {
-                *logits +=
-                    f32x16::from_fn(simd, |lane| group.get(lane).map_or(0.0, |&item| bias(items, item)));
-            }
+    let zero = f32x16::splat(simd, 0.0);
+    let mut sums =
+        Sums { of: NegativeSum::default(), query: [zero; L], totals: zero, vectors: [[zero; L]; 2] };
+    for l in 0..L {
+        sums.query[l] = f32x16::from_slice(simd, &query[l * LANES..][..LANES]);
+    }
+    let (ids, weights) = (ids.as_chunks().0, weights.as_chunks_mut().0);
+    // One look at sixteen ids: a look at each would take as long as the inner product of its row.
+    let mut largest = u32x16::splat(simd, 0);
+    for ids in &ids[..weights.len()] {
+        largest = largest.max(u32x16::load_array_ref(simd, ids));
+    }
+    let n_rows = u32x16::splat(simd, u32::try_from(rows.len()).unwrap_or(u32::MAX));
+    assert!(largest.simd_lt(n_rows).all_true(), "rows of the table");
+    let far = rows.len() * size_of::<[[f32; LANES]; L]>() > NEAR_BYTES;
+    for line in 0..weights.len() {
+        if far && let Some(next) = ids.get(line + 1) {
+            next.iter()
+                .for_each(|&id| prefetch_at(rows.as_ptr().wrapping_add(id as usize).cast(), L * LANES));
         }
-        if let Some(scale) = sum.fit(simd, &logits) {
-            totals *= scale;
-            sum_vector.iter_mut().for_each(|sum| *sum *= scale);
-            weights[..start].iter_mut().for_each(|weight| *weight *= scale);
-        }
-        let chunk = &mut weights[start..end];
-        totals += weigh(simd, &logits, sum.shift, chunk);
-        for (&item, &weight) in chunk_ids.iter().zip(&*chunk) {
-            let row = &rows[item as usize];
-            let weight = f32x16::splat(simd, weight);
-            for l in 0..L {
-                sum_vector[l] = f32x16::load_array_ref(simd, &row[l]).mul_add(weight, sum_vector[l]);
+        let here = n - line * LANES;
+        // SAFETY: every id is below the number of rows.
+        unsafe {
+            if here >= LANES {
+                sums.add(simd, items, &ids[line], weights, line, LANES);
+            } else {
+                sums.add(simd, items, &ids[line], weights, line, here.next_multiple_of(QUAD));
             }
         }
     }
-    for (l, sum) in sum_vector.iter().enumerate() {
-        sum.store_slice(&mut vectors[l * LANES..][..LANES]);
+    for l in 0..L {
+        (sums.vectors[0][l] + sums.vectors[1][l]).store_slice(&mut vectors[l * LANES..][..LANES]);
     }
-    sum.total = totals.reduce_sum();
-    sum
+    sums.of.total = sums.totals.reduce_sum();
+    sums.of
 }
 
-/// Fills `weights` with `exp(logit - shift)`, zero for those that are not there, and returns their sums by lane.
+/// A [`NegativeSum`] in the making, with rows of `L` vectors.
+struct Sums<S: Simd, const L: usize> {
+    of: NegativeSum,
+    query: [f32x16<S>; L],
+    /// Of the weights, by lane.
+    totals: f32x16<S>,
+    /// Of the weighted vectors, even ones and odd ones: so that one's addition does not wait for that of the one before.
+    vectors: [[f32x16<S>; L]; 2],
+}
+
+impl<S: Simd, const L: usize> Sums<S, L> {
+    /// Adds the first `n` negatives of line `line`, a multiple of [`QUAD`].
+    ///
+    /// # Safety
+    /// All `ids` must be rows of the item table.
+    #[inline(always)]
+    unsafe fn add(
+        &mut self,
+        simd: S,
+        items: ItemTable<'_>,
+        ids: &[ItemId; LANES],
+        weights: &mut [[f32; LANES]],
+        line: usize,
+        n: usize,
+    ) {
+        let rows = items.vectors.data().as_chunks::<LANES>().0.as_chunks::<L>().0;
+        // SAFETY: passed on to the caller.
+        let row_of = |k: usize| unsafe { rows.get_unchecked(ids[k] as usize) };
+        let mut quads = [f32x16::splat(simd, 0.0); LANES / QUAD];
+        for (q, quad) in quads[..n / QUAD].iter_mut().enumerate() {
+            let mut products = [f32x16::splat(simd, 0.0); QUAD];
+            for (k, product) in products.iter_mut().enumerate() {
+                let row = row_of(q * QUAD + k);
+                *product = f32x16::load_array_ref(simd, &row[0]) * self.query[0];
+                for l in 1..L {
+                    *product = f32x16::load_array_ref(simd, &row[l]).mul_add(self.query[l], *product);
+                }
+            }
+            *quad = quad_sums(products);
+        }
+        let mut logits = quad_sums(quads) - f32x16::load_array_ref(simd, &weights[line]);
+        if items.bias.is_some() {
+            logits += biases(simd, items, ids);
+        }
+        // Any of them will do to begin with: most are close to each other, and the others make the sum move.
+        if line == 0 {
+            self.of.shift = logits.as_slice()[0];
+        }
+        if let Some(scale) = self.of.fit(simd, logits) {
+            self.totals *= scale;
+            self.vectors.as_flattened_mut().iter_mut().for_each(|sum| *sum *= scale);
+            weights[..line].as_flattened_mut().iter_mut().for_each(|weight| *weight *= scale);
+        }
+        let weight = weigh(simd, logits, self.of.shift);
+        self.totals += weight;
+        weight.store_slice(&mut weights[line]);
+        for pair in 0..n / 2 {
+            for odd in 0..2 {
+                let k = 2 * pair + odd;
+                let row = row_of(k);
+                let weight = f32x16::splat(simd, weights[line][k]);
+                for l in 0..L {
+                    let sum = &mut self.vectors[odd][l];
+                    *sum = f32x16::load_array_ref(simd, &row[l]).mul_add(weight, *sum);
+                }
+            }
+        }
+    }
+}
+
+/// `exp(logit - shift)`, zero for those that are not there.
 #[inline(always)]
-fn weigh<S: Simd>(
-    simd: S,
-    logits: &[f32x16<S>; CHUNK / LANES],
-    shift: f32,
-    weights: &mut [f32],
-) -> f32x16<S> {
+fn weigh<S: Simd>(simd: S, logits: f32x16<S>, shift: f32) -> f32x16<S> {
     let (zero, none) = (f32x16::splat(simd, 0.0), f32x16::splat(simd, f32::NEG_INFINITY));
-    let mut totals = zero;
-    for (&logit, weights) in logits.iter().zip(weights.chunks_mut(LANES)) {
-        let weight = logit.simd_gt(none).select(exp(simd, logit - shift), zero);
-        totals += weight;
-        if let Some(weights) = weights.first_chunk_mut::<LANES>() {
-            weight.store_slice(weights);
-        } else {
-            weights.copy_from_slice(&weight.as_slice()[..weights.len()]);
-        }
-    }
-    totals
+    logits.simd_gt(none).select(exp(simd, logits - shift), zero)
 }
 
-/// The inner products of sixteen rows with the query.
+/// The biases of sixteen items.
 #[inline(always)]
-fn group_dots<S: Simd, const L: usize>(
-    simd: S,
-    rows: &[[[f32; LANES]; L]],
-    query: &[f32x16<S>; L],
-    ids: &[ItemId; LANES],
-) -> f32x16<S> {
-    let mut products = [f32x16::splat(simd, 0.0); LANES];
-    for (product, &id) in products.iter_mut().zip(ids) {
-        let row = &rows[id as usize];
-        for l in 0..L {
-            *product = f32x16::load_array_ref(simd, &row[l]).mul_add(query[l], *product);
-        }
+fn biases<S: Simd>(simd: S, items: ItemTable<'_>, ids: &[ItemId; LANES]) -> f32x16<S> {
+    let mut biases = [0.0; LANES];
+    for (value, &item) in biases.iter_mut().zip(ids) {
+        *value = bias(items, item);
     }
-    lane_sums(products)
+    f32x16::load_array_ref(simd, &biases)
 }
 
 /// As [`sum_negatives`], for rows of any length, whose sum does not fit the registers.
@@ -201,38 +240,37 @@ fn sum_long_negatives<S: Simd>(
     simd: S,
     query: &[f32],
     items: ItemTable<'_>,
+    n: usize,
     ids: &[ItemId],
     weights: &mut [f32],
     vectors: &mut [f32],
 ) -> NegativeSum {
     let (mut sum, mut totals) = (NegativeSum::default(), f32x16::splat(simd, 0.0));
     vectors.fill(0.0);
-    let n = weights.len();
-    for start in (0..n).step_by(CHUNK) {
-        let end = n.min(start + CHUNK);
-        let mut logits = [f32x16::splat(simd, f32::NEG_INFINITY); CHUNK / LANES];
-        for (g, (group, logits)) in ids[start..end].chunks(LANES).zip(&mut logits).enumerate() {
-            let first = start + g * LANES;
-            let mut products = [f32x16::splat(simd, 0.0); LANES];
-            for (k, (product, &item)) in products.iter_mut().zip(group).enumerate() {
-                if let Some(&next) = ids.get(first + k + AHEAD_WIDE) {
-                    prefetch(items.vectors.padded_row(next as usize));
-                }
-                *product = partial_dot(simd, query, items.vectors.padded_row(item as usize));
+    let lines = ids.as_chunks::<LANES>().0;
+    for (line, group) in lines[..weights.len() / LANES].iter().enumerate() {
+        let start = line * LANES;
+        let mut products = [f32x16::splat(simd, 0.0); LANES];
+        for (k, (product, &item)) in products.iter_mut().zip(group).enumerate().take(n - start) {
+            if let Some(&next) = ids.get(start + k + AHEAD_WIDE) {
+                prefetch(items.vectors.padded_row(next as usize));
             }
-            let dots = lane_sums(products);
-            *logits = f32x16::from_fn(simd, |lane| match group.get(lane) {
-                Some(&item) => dots.as_slice()[lane] + bias(items, item) - weights[first + lane],
-                None => f32::NEG_INFINITY,
-            });
+            *product = partial_dot(simd, query, items.vectors.padded_row(item as usize));
         }
-        if let Some(scale) = sum.fit(simd, &logits) {
+        let mut logits = lane_sums(products) - f32x16::from_slice(simd, &weights[start..][..LANES]);
+        if items.bias.is_some() {
+            logits += biases(simd, items, group);
+        }
+        if let Some(scale) = sum.fit(simd, logits) {
             totals *= scale;
             vectors.iter_mut().for_each(|v| *v *= scale);
             weights[..start].iter_mut().for_each(|weight| *weight *= scale);
         }
-        totals += weigh(simd, &logits, sum.shift, &mut weights[start..end]);
-        add_rows(simd, items, &ids[start..end], &weights[start..end], vectors);
+        let weight = weigh(simd, logits, sum.shift);
+        totals += weight;
+        weight.store_slice(&mut weights[start..][..LANES]);
+        let here = LANES.min(n - start);
+        add_rows(simd, items, &group[..here], &weights[start..][..here], vectors);
     }
     sum.total = totals.reduce_sum();
     sum

@@ -242,15 +242,23 @@ mod tests {
         positives: Positives<'_>,
         draws: &Draws,
     ) -> (f64, Vec<f32>, Vec<f32>, Vec<f32>) {
-        let mut weights = draws.correction.clone();
         // In uneven pieces, as the partitions bring them.
-        let cut = draws.items.len() / 3;
-        let (first, second) = weights.split_at_mut(cut);
-        let (mut gradient, mut other) = (vec![0.0; query.len()], vec![0.0; query.len()]);
-        let parts = [
-            NegativeSum::of(query, items, &draws.items, first, &mut gradient),
-            NegativeSum::of(query, items, &draws.items[cut..], second, &mut other),
-        ];
+        let (n, cut) = (draws.items.len(), draws.items.len() / 3);
+        let piece = |range: std::ops::Range<usize>| {
+            let n = range.len();
+            let mut ids = draws.items[range.clone()].to_vec();
+            let mut weights = draws.correction[range].to_vec();
+            ids.resize(n.next_multiple_of(LANES), 0);
+            weights.resize(n.next_multiple_of(LANES), f32::INFINITY);
+            let mut vectors = vec![f32::NAN; query.len()];
+            let sum = NegativeSum::of(query, items, n, &ids, &mut weights, &mut vectors);
+            assert!(weights[n..].iter().all(|&weight| weight == 0.0));
+            weights.truncate(n);
+            (sum, weights, vectors)
+        };
+        let ((first, mut weights, mut gradient), (second, rest, other)) = (piece(0..cut), piece(cut..n));
+        weights.extend(rest);
+        let parts = [first, second];
         let mut factors = Vec::new();
         let sum = NegativeSum::join(parts.iter(), &mut factors);
         gradient.iter_mut().zip(&other).for_each(|(a, b)| *a = factors[0] * *a + factors[1] * b);

@@ -47,16 +47,21 @@ pub fn level_name() -> String {
 #[inline(always)]
 pub fn exp<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
     let x = x.min(f32x16::splat(simd, 87.0)).max(f32x16::splat(simd, -87.0));
-    let n = (x * std::f32::consts::LOG2_E).round_ties_even();
+    // A sum with 1.5 * 2^23 has no digits after the point: rounded there, the last ones of its bits are the whole number.
+    let magic = f32x16::splat(simd, 12_582_912.0);
+    let shifted = x.mul_add(f32x16::splat(simd, std::f32::consts::LOG2_E), magic);
+    let n = shifted - magic;
     // ln 2 in two parts, the first with zeros at the end, so that n * LN2_HIGH is exact.
     let r = n.mul_add(f32x16::splat(simd, -0.693_359_4), x);
     let r = n.mul_add(f32x16::splat(simd, 2.121_944_4e-4), r);
-    let mut p = f32x16::splat(simd, 1.987_569_1e-4);
-    for c in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = p.mul_add(r, f32x16::splat(simd, c));
-    }
-    let fraction = p.mul_add(r * r, r) + 1.0;
-    let exponent = (n.to_int::<i32x16<S>>() + 127) << 23;
+    // Two sums at a time: neither waits for the other.
+    let square = r * r;
+    let a = r.mul_add(f32x16::splat(simd, 1.987_569_1e-4), f32x16::splat(simd, 1.398_2e-3));
+    let b = r.mul_add(f32x16::splat(simd, 8.333_452e-3), f32x16::splat(simd, 4.166_579_6e-2));
+    let c = r.mul_add(f32x16::splat(simd, 1.666_666_5e-1), f32x16::splat(simd, 0.5));
+    let p = a.mul_add(square, b).mul_add(square, c);
+    let fraction = p.mul_add(square, r) + 1.0;
+    let exponent = (shifted.bitcast::<i32x16<S>>() << 23) + (127 << 23);
     fraction * exponent.bitcast::<f32x16<S>>()
 }
 
@@ -136,10 +141,19 @@ fn pair_sums<S: Simd>(a: f32x16<S>, b: f32x16<S>) -> f32x16<S> {
 /// A tree of pairwise sums: three operations a vector, where a sum of its own would take eight.
 #[inline(always)]
 pub fn lane_sums<S: Simd>(v: [f32x16<S>; LANES]) -> f32x16<S> {
-    let a = pair_sums(pair_sums(v[0], v[1]), pair_sums(v[2], v[3]));
-    let b = pair_sums(pair_sums(v[4], v[5]), pair_sums(v[6], v[7]));
-    let c = pair_sums(pair_sums(v[8], v[9]), pair_sums(v[10], v[11]));
-    let d = pair_sums(pair_sums(v[12], v[13]), pair_sums(v[14], v[15]));
+    let a = quad_sums([v[0], v[1], v[2], v[3]]);
+    let b = quad_sums([v[4], v[5], v[6], v[7]]);
+    let c = quad_sums([v[8], v[9], v[10], v[11]]);
+    let d = quad_sums([v[12], v[13], v[14], v[15]]);
+    quad_sums([a, b, c, d])
+}
+
+/// Vectors that [`quad_sums`] takes together.
+pub const QUAD: usize = 4;
+
+/// Four sums of four lanes of each of four vectors, vector after vector: twice applied, the sums of all lanes.
+#[inline(always)]
+pub fn quad_sums<S: Simd>([a, b, c, d]: [f32x16<S>; QUAD]) -> f32x16<S> {
     pair_sums(pair_sums(a, b), pair_sums(c, d))
 }
 

@@ -107,7 +107,7 @@ impl Entries for PartEntries<'_> {
             let positives = block.targets.bucket(self.partition).iter();
             positives.for_each(|entry| visit(entry.item - self.start));
         }
-        self.negatives.places().iter().for_each(|place| visit(place - self.start));
+        self.negatives.places().flatten().for_each(|place| visit(place - self.start));
     }
 
     fn entries(&self, mut visit: impl FnMut(Entry)) {

@@ -11,6 +11,7 @@ use crate::backend::cpu::block::UserBlock;
 use crate::backend::{Phase, PhaseTimes};
 use crate::data::ItemId;
 use crate::loss::{NegativeSum, exclude};
+use crate::math::matrix::LANES;
 use crate::math::{Matrix, MatrixView, simd};
 use crate::proposal::{Draws, ItemTable, Partitions, Proposal};
 
@@ -115,11 +116,13 @@ impl QueryNegatives {
 /// The draws of a batch that fall in one partition, query after query.
 #[derive(Debug)]
 pub(super) struct PartNegatives {
+    /// Those of each query start a line of their own, and the rest of its last line is filled up.
     places: Vec<u32>,
     /// Corrections at first, then `exp(corrected logit - shift)`, the shift being that of the query's sum.
     weights: Vec<f32>,
     /// Where the draws of each query end.
     ends: Vec<u32>,
+    n_draws: usize,
     /// The softmax sums of each query.
     sums: Vec<NegativeSum>,
     /// Their vectors, by query.
@@ -134,6 +137,7 @@ impl Default for PartNegatives {
             places: Vec::new(),
             weights: Vec::new(),
             ends: Vec::new(),
+            n_draws: 0,
             sums: Vec::new(),
             vectors: Matrix::zeros(0, 0),
             times: PhaseTimes::default(),
@@ -151,12 +155,12 @@ struct Buffers {
 impl PartNegatives {
     /// How many draws there are.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.n_draws
     }
 
-    /// The places of all draws.
-    pub fn places(&self) -> &[u32] {
-        &self.places
+    /// The places of the draws, query by query.
+    pub fn places(&self) -> impl Iterator<Item = &[u32]> {
+        (0..self.ends.len()).map(|row| &self.places[self.range(row)])
     }
 
     /// The places and weights of the draws of query `row`.
@@ -168,8 +172,8 @@ impl PartNegatives {
 
     #[inline(always)]
     fn range(&self, row: usize) -> std::ops::Range<usize> {
-        let start = if row == 0 { 0 } else { self.ends[row - 1] };
-        start as usize..self.ends[row] as usize
+        let start = if row == 0 { 0 } else { self.ends[row - 1] as usize };
+        start.next_multiple_of(LANES)..self.ends[row] as usize
     }
 
     /// Chooses the items of the draws of `blocks` in this partition, and sums them up; `queries` has a row for each.
@@ -189,18 +193,31 @@ impl PartNegatives {
         self.ends.clear();
         self.sums.clear();
         let per_query = |query: &QueryNegatives| query.draws.range(partition).len();
-        let n: usize = blocks.iter().flat_map(|block| block.negatives.queries()).map(per_query).sum();
-        self.places.resize(n, 0);
-        self.weights.resize(n, 0.0);
-        let mut start = 0;
+        let counts = blocks.iter().flat_map(|block| block.negatives.queries()).map(per_query);
+        let lines: usize = counts.map(|n| n.div_ceil(LANES)).sum();
+        self.places.resize(lines * LANES, 0);
+        self.weights.resize(lines * LANES, 0.0);
+        let (mut start, mut n_draws) = (0, 0);
+        let first = rows.partitions.range(partition).start;
         for query in blocks.iter().flat_map(|block| block.negatives.queries()) {
-            let end = start + per_query(query);
+            let n = per_query(query);
+            let end = start + n;
+            let next = end.next_multiple_of(LANES);
+            // Any row will do for what fills up the last line: it weighs nothing.
+            if let Some(last) = self.places[start..next].last_chunk_mut::<LANES>() {
+                *last = [first; LANES];
+            }
+            if let Some(last) = self.weights[start..next].last_chunk_mut::<LANES>() {
+                *last = [f32::INFINITY; LANES];
+            }
             self.settle(partition, query, start..end, proposal);
             self.ends.push(end as u32);
-            start = end;
+            n_draws += n;
+            start = next;
         }
+        self.n_draws = n_draws;
         self.times.lap(Phase::Settle, &mut lap);
-        self.add_up(0..self.ends.len(), items, rows, queries);
+        self.add_up(items, rows, queries);
         self.times.lap(Phase::Softmax, &mut lap);
     }
 
@@ -233,28 +250,22 @@ impl PartNegatives {
         }
     }
 
-    /// Sums up the settled draws of some queries.
-    fn add_up(
-        &mut self,
-        of: std::ops::Range<usize>,
-        items: ItemTable<'_>,
-        rows: ItemRows<'_>,
-        queries: MatrixView<'_>,
-    ) {
-        let (start, end) = (self.range(of.start).start, self.range(of.end - 1).end);
+    /// Sums up the settled draws.
+    fn add_up(&mut self, items: ItemTable<'_>, rows: ItemRows<'_>, queries: MatrixView<'_>) {
         let Self { places, weights, ends, sums, vectors, buffers, .. } = self;
-        let mut drawn = &places[start..end];
+        let mut drawn = places.as_slice();
         if !rows.by_place {
             buffers.rows.clear();
             buffers.rows.extend(drawn.iter().map(|&place| rows.of_place(place)));
             drawn = &buffers.rows;
         }
-        let mut weights = &mut weights[start..end];
-        for row in of {
-            let n = ends[row] as usize - (end - weights.len());
-            let (mine, rest) = weights.split_at_mut(n);
-            sums.push(NegativeSum::of(queries.padded_row(row), items, drawn, mine, vectors.row_mut(row)));
-            (drawn, weights) = (&drawn[n..], rest);
+        let (mut rest, mut start) = (weights.as_mut_slice(), 0);
+        for (row, &end) in ends.iter().enumerate() {
+            let n = end as usize - start;
+            let (mine, after) = rest.split_at_mut(n.next_multiple_of(LANES));
+            let vectors = vectors.row_mut(row);
+            sums.push(NegativeSum::of(queries.padded_row(row), items, n, &drawn[start..], mine, vectors));
+            (rest, start) = (after, start + n.next_multiple_of(LANES));
         }
     }
 }
