@@ -124,7 +124,7 @@ fn sum_negatives<S: Simd, const L: usize>(
     }
     let n_rows = u32x16::splat(simd, u32::try_from(rows.len()).unwrap_or(u32::MAX));
     assert!(largest.simd_lt(n_rows).all_true(), "rows of the table");
-    let far = rows.len() * size_of::<[[f32; LANES]; L]>() > NEAR_BYTES;
+    let far = size_of_val(rows) > NEAR_BYTES;
     for line in 0..weights.len() {
         if far && let Some(next) = ids.get(line + 1) {
             next.iter()

@@ -8,7 +8,7 @@ use fearless_simd::{dispatch, prelude::*};
 
 use super::alias::place_and_coin;
 use super::logits::logits;
-use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
+use super::{ItemTable, Partitions, Proposal, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -62,7 +62,7 @@ impl Proposal for Dns {
         items: ItemTable<'_>,
         stream: &Stream,
         scratch: &mut Scratch,
-        draws: &mut Draws,
+        spread: &mut Spread,
     ) {
         #[inline(always)]
         fn body<S: Simd>(simd: S, query: &[f32], items: ItemTable<'_>, drawn: &[u32], best: &mut [ItemId]) {
@@ -83,15 +83,17 @@ impl Proposal for Dns {
                 *winner = lead.1;
             }
         }
-        draws.resize(n);
-        scratch.words.resize(n * COMPETITORS, 0);
-        stream.fill(0, &mut scratch.words);
-        scratch.words.iter_mut().for_each(|word| *word = place_and_coin(*word, 0, self.n_items as u32).0);
+        let Scratch { words, places, correction, .. } = scratch;
+        places.resize(n, 0);
+        correction.clear();
+        correction.resize(n, 0.0);
+        words.resize(n * COMPETITORS, 0);
+        stream.fill(0, words);
+        words.iter_mut().for_each(|word| *word = place_and_coin(*word, 0, self.n_items as u32).0);
         let query = &query[..items.vectors.cols()];
-        dispatch!(simd::level(), simd => body(simd, query, items, &scratch.words, &mut draws.places));
-        draws.places.sort_unstable();
-        draws.correction.fill(0.0);
-        self.partitions.ends(&draws.places, &mut draws.ends);
+        dispatch!(simd::level(), simd => body(simd, query, items, words, places));
+        places.sort_unstable();
+        spread.push_places(places, correction, &self.partitions);
     }
 
     /// Cost: O(M D + M ln M), to rank all items.

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use super::logits::logits;
 use super::state::{Reader, State, StateTensor};
-use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
+use super::{ItemTable, Partitions, Proposal, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -208,10 +208,22 @@ impl Proposal for Kernel {
         items: ItemTable<'_>,
         stream: &Stream,
         scratch: &mut Scratch,
-        draws: &mut Draws,
+        spread: &mut Spread,
     ) {
-        draws.resize(n);
-        let Scratch { query: padded, scores: outer, weights, total, log_base, targets, words, .. } = scratch;
+        let Scratch {
+            query: padded,
+            scores: outer,
+            weights,
+            total,
+            log_base,
+            targets,
+            words,
+            places,
+            correction,
+            ..
+        } = scratch;
+        places.resize(n, 0);
+        correction.resize(n, 0.0);
         sorted_targets(n, *total, stream, words, targets);
         let reached = |leaf: usize, range: Range<usize>, mass: f32, mine: &[f64]| {
             let sum = self.kernels(leaf, query, items.vectors, padded, weights);
@@ -223,13 +235,13 @@ impl Proposal for Kernel {
                     at += 1;
                     passed += f64::from(weights[at]);
                 }
-                draws.places[t] = (leaf * self.leaf + at) as u32;
-                draws.correction[t] = log_base[leaf] + weights[at].ln();
+                places[t] = (leaf * self.leaf + at) as u32;
+                correction[t] = log_base[leaf] + weights[at].ln();
             }
         };
         let mut descent = Descent { kernel: self, outer, targets, reached };
         descent.visit(0, 0..self.n_leaves(), 0..n, *total as f32);
-        self.partitions.ends(&draws.places, &mut draws.ends);
+        spread.push_places(places, correction, &self.partitions);
     }
 
     fn log_q(

@@ -9,7 +9,7 @@ use super::cells::Cells;
 use super::members::Members;
 use super::settle::settle;
 use super::state::{Reader, State, StateTensor};
-use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch};
+use super::{ItemTable, Partitions, Proposal, RunSlice, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -142,11 +142,11 @@ impl Proposal for Midx {
         _: ItemTable<'_>,
         stream: &Stream,
         scratch: &mut Scratch,
-        draws: &mut Draws,
+        spread: &mut Spread,
     ) {
-        let Scratch { weights, systematic, log_base, .. } = scratch;
-        systematic.draw(weights, Some(log_base), n, stream, &mut draws.runs);
-        draws.cut_runs(&self.built().slot_ends);
+        let Scratch { weights, systematic, log_base, runs, .. } = scratch;
+        systematic.draw(weights, Some(log_base), n, stream, runs);
+        spread.push_runs(runs, &self.built().slot_ends);
     }
 
     fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32]) {

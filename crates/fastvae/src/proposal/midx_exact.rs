@@ -7,7 +7,7 @@
 use super::logits::logits;
 use super::midx::{index_state, restored_index};
 use super::state::{Reader, State};
-use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
+use super::{ItemTable, Partitions, Proposal, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -118,14 +118,14 @@ impl Proposal for MidxExact {
         _: ItemTable<'_>,
         stream: &Stream,
         scratch: &mut Scratch,
-        draws: &mut Draws,
+        spread: &mut Spread,
     ) {
         let (index, partitions) = self.built();
         let lists = index.lists().all_items();
-        let Scratch { weights, logits, systematic, runs, .. } = scratch;
+        let Scratch { weights, logits, systematic, runs, places, correction, .. } = scratch;
         systematic.draw(weights, None, n, stream, runs);
-        draws.repeat(runs, |place| logits[lists[place as usize] as usize]);
-        partitions.ends(&draws.places, &mut draws.ends);
+        runs.repeat(|place| logits[lists[place as usize] as usize], places, correction);
+        spread.push_places(places, correction, partitions);
     }
 
     fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, scratch: &mut Scratch, log_q: &mut [f32]) {

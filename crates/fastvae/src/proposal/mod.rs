@@ -17,6 +17,7 @@ mod partitions;
 mod popularity;
 mod settle;
 mod softmax;
+mod spread;
 mod state;
 mod systematic;
 mod uniform;
@@ -33,6 +34,7 @@ pub use midx_exact::MidxExact;
 pub use partitions::Partitions;
 pub use popularity::PopularityProposal;
 pub use softmax::Softmax;
+pub use spread::{PartDraws, Spread};
 pub use state::{State, StateData, StateTensor};
 pub use systematic::RunSlice;
 pub use uniform::Uniform;
@@ -55,80 +57,21 @@ pub struct ItemTable<'a> {
 }
 
 /// The negatives of one query; buffers are reused from query to query.
-///
-/// A draw is made in two halves: [`Proposal::spread`] decides the partition of each, [`Proposal::settle`] the
-/// items of one partition. Kinds that know the items after the first half leave places, the others runs.
 #[derive(Debug, Clone, Default)]
 pub struct Draws {
     /// The place of each draw (see [`Partitions`]), with repetition, partition by partition.
     pub places: Vec<u32>,
     /// What the loss subtracts from each drawn item's logit: its `ln Q` (see [`Proposal::correction`]).
     pub correction: Vec<f32>,
-    /// Drawn items, as [`Proposal::draw`] leaves them.
+    /// Drawn items.
     pub items: Vec<ItemId>,
-    /// Where the draws of each partition end.
-    ends: Vec<u32>,
-    /// Draws whose places [`Proposal::settle`] has still to choose, partition by partition.
-    runs: Runs,
-    /// Where the runs of each partition end; none where draws have their places.
-    run_ends: Vec<u32>,
-}
-
-impl Draws {
-    /// Makes room for the places of `n` draws that need no settling; their values are left over from before.
-    fn resize(&mut self, n: usize) {
-        self.places.resize(n, 0);
-        self.correction.resize(n, 0.0);
-        self.run_ends.clear();
-    }
-
-    /// The draws of partition `partition`, as a range of each list.
-    #[inline(always)]
-    pub fn range(&self, partition: usize) -> std::ops::Range<usize> {
-        span(&self.ends, partition)
-    }
-
-    /// The runs of partition `partition`, to be settled; none where the draws have their places already.
-    #[inline(always)]
-    pub fn runs(&self, partition: usize) -> Option<RunSlice<'_>> {
-        (!self.run_ends.is_empty()).then(|| self.runs.slice(span(&self.run_ends, partition)))
-    }
-
-    /// Takes the slots of `runs` as places, each as often as it was drawn, with its `log_q`.
-    fn repeat(&mut self, runs: &Runs, log_q: impl Fn(u32) -> f32) {
-        self.resize(0);
-        for (slot, count) in runs.iter() {
-            let n = self.places.len() + count as usize;
-            self.places.resize(n, slot);
-            self.correction.resize(n, log_q(slot));
-        }
-    }
-
-    /// Cuts the runs into partitions that end at the slots `slot_ends`.
-    fn cut_runs(&mut self, slot_ends: &[u32]) {
-        self.ends.clear();
-        self.run_ends.clear();
-        let RunSlice { slots, counts, .. } = self.runs.slice(0..self.runs.len());
-        let (mut drawn, mut end) = (0, 0);
-        for &slot_end in slot_ends {
-            let start = end;
-            end += slots[end..].partition_point(|&slot| slot < slot_end);
-            drawn += counts[start..end].iter().sum::<u32>();
-            self.ends.push(drawn);
-            self.run_ends.push(end as u32);
-        }
-        debug_assert_eq!(end, self.runs.len(), "every slot lies below the last end");
-    }
-}
-
-/// The stretch that ends at `ends[k]`.
-#[inline(always)]
-fn span(ends: &[u32], k: usize) -> std::ops::Range<usize> {
-    let start = if k == 0 { 0 } else { ends[k - 1] };
-    start as usize..ends[k] as usize
+    spread: Spread,
 }
 
 /// A distribution over items given a query.
+///
+/// A draw is made in two halves: [`Proposal::spread`] decides the partition of each, [`Proposal::settle`] the items of
+/// one partition. Kinds that know the items after the first half leave places, the others runs.
 pub trait Proposal: Send + Sync + std::fmt::Debug {
     /// Which one this is.
     fn kind(&self) -> ProposalKind;
@@ -148,7 +91,8 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
     fn partitions(&self) -> &Partitions;
 
     /// The first half of `n` draws, each distributed as Q, for the query of the last [`Proposal::prepare`] on `scratch`:
-    /// decides the partition of each, and all that the second half needs without `scratch`.
+    /// decides the partition of each, and all that the second half needs without `scratch`. Adds a query to `spread`,
+    /// which was cleared for these [`Proposal::partitions`].
     /// Cost: O(n) for MIDX, no allocation once the buffers have grown.
     fn spread(
         &self,
@@ -157,11 +101,11 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         items: ItemTable<'_>,
         stream: &Stream,
         scratch: &mut Scratch,
-        draws: &mut Draws,
+        spread: &mut Spread,
     );
 
     /// The second half, once for each partition: fills `places` and `correction` of the draws that
-    /// [`Proposal::spread`] left there as `runs`. Not called where it left places.
+    /// [`Proposal::spread`] left there as runs. Not called where it left places.
     fn settle(&self, _runs: RunSlice<'_>, _places: &mut [u32], _correction: &mut [f32]) {
         unreachable!("draws that have places are settled")
     }
@@ -181,16 +125,20 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        self.spread(n, query, items, stream, scratch, draws);
-        draws.places.resize(n, 0);
-        draws.correction.resize(n, 0.0);
-        for partition in 0..draws.run_ends.len() {
-            let (range, runs) = (draws.range(partition), span(&draws.run_ends, partition));
-            let (places, correction) = (&mut draws.places[range.clone()], &mut draws.correction[range]);
-            self.settle(draws.runs.slice(runs), places, correction);
+        let Draws { places, correction, items: drawn, spread } = draws;
+        spread.clear(self.partitions().len());
+        self.spread(n, query, items, stream, scratch, spread);
+        places.resize(n, 0);
+        correction.resize(n, 0.0);
+        let mut start = 0;
+        for partition in 0..self.partitions().len() {
+            let part = spread.draws(partition, 0);
+            let range = start..start + part.n;
+            part.settle_into(self, &mut places[range.clone()], &mut correction[range]);
+            start += part.n;
         }
-        draws.items.clear();
-        draws.items.extend(draws.places.iter().map(|&place| self.partitions().item(place)));
+        drawn.clear();
+        drawn.extend(places.iter().map(|&place| self.partitions().item(place)));
     }
 
     /// `log_q[i] = ln Q(of[i] | query)`, normalised, for the query of the last [`Proposal::prepare`].
@@ -286,8 +234,11 @@ pub struct Scratch {
     /// ln Q of an item of weight one in each cell (MIDX), or of a kernel of one in each leaf (kernel).
     log_base: Vec<f32>,
     systematic: Systematic,
-    /// Draws as it gives them, where they are not left as such.
+    /// Draws as it gives them.
     runs: Runs,
+    /// Places of draws, ascending, and what goes with them.
+    places: Vec<u32>,
+    correction: Vec<f32>,
     /// Sorted draws in units of weight.
     targets: Vec<f64>,
     /// Random words.

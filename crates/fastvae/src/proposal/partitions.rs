@@ -124,22 +124,6 @@ impl Partitions {
         }
         partition
     }
-
-    /// Where each partition ends among ascending `places`.
-    pub(super) fn ends(&self, places: &[u32], ends: &mut Vec<u32>) {
-        ends_at(places, &self.starts[1..], ends);
-    }
-}
-
-/// For each limit, how many of the ascending `keys` lie below it.
-pub(super) fn ends_at(keys: &[u32], limits: &[u32], ends: &mut Vec<u32>) {
-    ends.clear();
-    let mut end = 0;
-    for &limit in limits {
-        end += keys[end..].partition_point(|&key| key < limit);
-        ends.push(end as u32);
-    }
-    debug_assert_eq!(end, keys.len(), "every key lies below the last limit");
 }
 
 #[cfg(test)]
@@ -166,13 +150,5 @@ mod tests {
         assert_eq!(partitions.starts(), [0, 3, 50, 52, 100]);
         assert_eq!(Partitions::lists(&items, &[0, 100], 50).starts(), [0, 100]);
         assert_eq!(Partitions::ranges(3, 64).starts(), [0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn ends_count_the_draws_below_each_limit() {
-        let partitions = Partitions::ranges(40, 4);
-        let mut ends = Vec::new();
-        partitions.ends(&[0, 0, 9, 10, 35, 39], &mut ends);
-        assert_eq!(ends, [3, 4, 4, 6]);
     }
 }

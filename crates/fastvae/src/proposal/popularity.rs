@@ -3,7 +3,7 @@
 use super::cells::Span;
 use super::members::Members;
 use super::settle::settle;
-use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch};
+use super::{ItemTable, Partitions, Proposal, RunSlice, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -60,10 +60,10 @@ impl Proposal for PopularityProposal {
         _: ItemTable<'_>,
         stream: &Stream,
         scratch: &mut Scratch,
-        draws: &mut Draws,
+        spread: &mut Spread,
     ) {
-        scratch.systematic.draw(&self.shares, None, n, stream, &mut draws.runs);
-        draws.cut_runs(&self.slot_ends);
+        scratch.systematic.draw(&self.shares, None, n, stream, &mut scratch.runs);
+        spread.push_runs(&scratch.runs, &self.slot_ends);
     }
 
     fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32]) {

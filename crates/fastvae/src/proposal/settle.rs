@@ -2,7 +2,7 @@
 
 use super::alias::place_and_coin;
 use super::cells::Span;
-use super::systematic::RunSlice;
+use super::systematic::{Run, RunSlice};
 
 /// Fills `places` and `correction` for the draws of `runs`, which fell on `spans`. Each draw gets one of the places of
 /// its span, all alike, and a coin; `choose` makes a place and a correction of these and of what goes with the run. The
@@ -16,7 +16,7 @@ pub(super) fn settle(
     mut correction: &mut [f32],
     choose: impl Fn(u32, u32, f32) -> (u32, f32),
 ) {
-    for ((&slot, &count), &base) in runs.slots.iter().zip(runs.counts).zip(runs.log_bases) {
+    for &Run { slot, count, log_base } in runs.runs {
         let span = spans[slot as usize];
         let (mut word, step) = runs.choices.comb(slot, count);
         let mine = (places.split_off_mut(..count as usize), correction.split_off_mut(..count as usize));
@@ -26,7 +26,7 @@ pub(super) fn settle(
             if exact {
                 coin = runs.choices.second(word);
             }
-            (*place, *correction) = choose(own, coin, base);
+            (*place, *correction) = choose(own, coin, log_base);
             word = word.wrapping_add(step);
         }
     }
@@ -45,7 +45,8 @@ mod tests {
         let stream = Stream::new(5, Purpose::Negatives, 0, entity);
         Systematic::default().draw(weights, None, n, &stream, &mut runs);
         let (mut places, mut coins) = (vec![0; n], vec![0.0; n]);
-        let all = runs.slice(0..runs.len());
+        let all: Vec<Run> = runs.iter().collect();
+        let all = RunSlice { runs: &all, choices: runs.choices() };
         settle(all, &spans, exact, &mut places, &mut coins, |own, coin, _| (own, coin as f32));
         (runs, places, coins)
     }
@@ -57,7 +58,7 @@ mod tests {
         for (len, n, exact) in [(1, 3, false), (100, 7, true), (7, 500, false), (100, 500, false)] {
             let (runs, places, _) = draws(len, &weights, n, 0, exact);
             let mut chosen = places.iter();
-            for (slot, count) in runs.iter() {
+            for Run { slot, count, .. } in runs.iter() {
                 let mut counts = vec![0; len as usize];
                 for place in chosen.by_ref().take(count as usize) {
                     counts[(place - slot * len) as usize] += 1;
@@ -92,18 +93,17 @@ mod tests {
     fn each_draw_has_what_its_run_says() {
         let spans: Vec<Span> = (0..9).map(|i| Span { start: 100 * i, len: i + 1 }).collect();
         let counts = [1, 3, 16, 17, 1, 70, 2, 15];
-        let slots: Vec<u32> = (0..8).map(|k| 8 - k).collect();
-        let log_bases: Vec<f32> = (0..8).map(|k| -(k as f32)).collect();
-        let runs =
-            RunSlice { slots: &slots, counts: &counts, log_bases: &log_bases, choices: Default::default() };
+        let run = |k: u32| Run { slot: 8 - k, count: counts[k as usize], log_base: -(k as f32) };
+        let all: Vec<Run> = (0..8).map(run).collect();
+        let runs = RunSlice { runs: &all, choices: Default::default() };
         let n = counts.iter().sum::<u32>() as usize;
         let (mut places, mut bases) = (vec![0; n], vec![0.0; n]);
         settle(runs, &spans, false, &mut places, &mut bases, |own, _, base| (own, base));
         let expected = (0..8).flat_map(|k| vec![k; counts[k] as usize]);
         for ((k, place), base) in expected.zip(places).zip(bases) {
-            let span = spans[slots[k] as usize];
+            let span = spans[all[k].slot as usize];
             assert!((span.start..span.start + span.len).contains(&place));
-            assert_eq!(base, log_bases[k]);
+            assert_eq!(base, all[k].log_base);
         }
     }
 }

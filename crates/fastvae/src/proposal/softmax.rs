@@ -1,7 +1,7 @@
 //! `softmax`: the exact distribution, Q(i given z) = exp(z.q_i + b_i) / Z; linear in the catalogue.
 
 use super::logits::logits;
-use super::{Draws, ItemTable, Partitions, Proposal, Scratch};
+use super::{ItemTable, Partitions, Proposal, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -53,12 +53,12 @@ impl Proposal for Softmax {
         _: ItemTable<'_>,
         stream: &Stream,
         scratch: &mut Scratch,
-        draws: &mut Draws,
+        spread: &mut Spread,
     ) {
-        let Scratch { weights, logits, log_z, systematic, runs, .. } = scratch;
+        let Scratch { weights, logits, log_z, systematic, runs, places, correction, .. } = scratch;
         systematic.draw(weights, None, n, stream, runs);
-        draws.repeat(runs, |item| logits[item as usize] - *log_z);
-        self.partitions.ends(&draws.places, &mut draws.ends);
+        runs.repeat(|item| logits[item as usize] - *log_z, places, correction);
+        spread.push_places(places, correction, &self.partitions);
     }
 
     fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, scratch: &mut Scratch, log_q: &mut [f32]) {

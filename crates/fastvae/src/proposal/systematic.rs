@@ -12,21 +12,29 @@ use crate::math::matrix::LANES;
 use crate::math::random::mix;
 use crate::math::{Stream, simd};
 
-/// Draws by the weight that they fell on, in the order of the weights.
+/// Draws that fell on the same weight.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Run {
+    /// The position of the weight; for MIDX, the slot of a cell.
+    pub(super) slot: u32,
+    /// How many draws, at least one.
+    pub(super) count: u32,
+    /// What goes with the weight; for MIDX, ln Q of an item of weight one in the slot.
+    pub(super) log_base: f32,
+}
+
+/// Runs in the order of the weights, each field in a list of its own.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Runs {
-    /// The position of each weight that was drawn; for MIDX, the slot of a cell.
     slots: Vec<u32>,
-    /// How often, at least once.
     counts: Vec<u32>,
-    /// What goes with the weight; for MIDX, ln Q of an item of weight one in the slot.
     log_bases: Vec<f32>,
     choices: Choices,
 }
 
 /// The random words that choose among the outcomes of a weight, once it was drawn: again a comb. The draws of a run
 /// are spread evenly over its outcomes, moved by a word that the slot has of two random keys of the query.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Choices([u32; 2]);
 
 impl Choices {
@@ -48,32 +56,37 @@ impl Choices {
 /// Some consecutive runs.
 #[derive(Debug, Clone, Copy)]
 pub struct RunSlice<'a> {
-    pub(super) slots: &'a [u32],
-    pub(super) counts: &'a [u32],
-    pub(super) log_bases: &'a [f32],
+    pub(super) runs: &'a [Run],
     pub(super) choices: Choices,
 }
 
 impl Runs {
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.slots.len()
+    /// What chooses among the outcomes of a run.
+    pub(super) fn choices(&self) -> Choices {
+        self.choices
     }
 
-    /// Those in a range.
+    /// All of them.
     #[inline(always)]
-    pub(super) fn slice(&self, range: std::ops::Range<usize>) -> RunSlice<'_> {
-        RunSlice {
-            slots: &self.slots[range.clone()],
-            counts: &self.counts[range.clone()],
-            log_bases: &self.log_bases[range],
-            choices: self.choices,
-        }
+    pub(super) fn iter(&self) -> impl Iterator<Item = Run> {
+        let fields = self.slots.iter().zip(&self.counts).zip(&self.log_bases);
+        fields.map(|((&slot, &count), &log_base)| Run { slot, count, log_base })
     }
 
-    /// All of them, slot and count.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
-        self.slots.iter().copied().zip(self.counts.iter().copied())
+    /// Fills `places` with the slots, each as often as it was drawn, and `correction` with the `log_q` of each.
+    pub(super) fn repeat(
+        &self,
+        log_q: impl Fn(u32) -> f32,
+        places: &mut Vec<u32>,
+        correction: &mut Vec<f32>,
+    ) {
+        places.clear();
+        correction.clear();
+        for Run { slot, count, .. } in self.iter() {
+            let n = places.len() + count as usize;
+            places.resize(n, slot);
+            correction.resize(n, log_q(slot));
+        }
     }
 
     fn resize(&mut self, n: usize) {
@@ -205,14 +218,18 @@ mod tests {
     use super::*;
     use crate::math::Purpose;
 
+    /// Slots and counts.
+    fn pairs(runs: &Runs) -> Vec<(u32, u32)> {
+        runs.iter().map(|run| (run.slot, run.count)).collect()
+    }
+
     fn draws(weights: &[f32], n: usize, entity: u32) -> Vec<(u32, u32)> {
         let mut runs = Runs::default();
         let stream = Stream::new(3, Purpose::Negatives, 0, entity);
         let bases: Vec<f32> = (0..weights.len()).map(|slot| slot as f32).collect();
         Systematic::default().draw(weights, Some(&bases), n, &stream, &mut runs);
-        let slice = runs.slice(0..runs.len());
-        assert!(slice.slots.iter().zip(slice.log_bases).all(|(&slot, &base)| slot as f32 == base));
-        runs.iter().collect()
+        assert!(runs.iter().all(|run| run.slot as f32 == run.log_base));
+        pairs(&runs)
     }
 
     /// Weights over many magnitudes, half of them zero.
@@ -272,7 +289,7 @@ mod tests {
                     draw(simd, &weights, None, &mut sums, n as u32, offset, &mut runs)
                 });
                 runs.resize(n_runs);
-                assert_eq!(runs.iter().collect::<Vec<_>>(), expected, "{level:?}");
+                assert_eq!(pairs(&runs), expected, "{level:?}");
             }
         }
     }
@@ -301,11 +318,8 @@ mod tests {
                 draw(simd, &weights, None, &mut sums, n as u32, offset, &mut runs)
             });
             runs.resize(n_runs);
-            assert!(
-                runs.iter().all(|(slot, _)| weights[slot as usize] > 0.0),
-                "{n} draws after {first} zeros"
-            );
-            assert_eq!(runs.iter().map(|run| run.1).sum::<u32>(), n as u32);
+            assert!(runs.iter().all(|run| weights[run.slot as usize] > 0.0), "{n} draws after {first} zeros");
+            assert_eq!(runs.iter().map(|run| run.count).sum::<u32>(), n as u32);
         }
         let mut single = vec![0.0; 4096];
         single[4095] = f32::MIN_POSITIVE;

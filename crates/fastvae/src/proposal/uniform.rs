@@ -2,7 +2,7 @@
 
 use super::cells::Span;
 use super::settle::settle;
-use super::{Draws, ItemTable, Partitions, Proposal, RunSlice, Scratch};
+use super::{ItemTable, Partitions, Proposal, RunSlice, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -59,10 +59,10 @@ impl Proposal for Uniform {
         _: ItemTable<'_>,
         stream: &Stream,
         scratch: &mut Scratch,
-        draws: &mut Draws,
+        spread: &mut Spread,
     ) {
-        scratch.systematic.draw(&self.widths, None, n, stream, &mut draws.runs);
-        draws.cut_runs(&self.slot_ends);
+        scratch.systematic.draw(&self.widths, None, n, stream, &mut scratch.runs);
+        spread.push_runs(&scratch.runs, &self.slot_ends);
     }
 
     fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32]) {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::backend::cpu::grouping::{BucketLayout, Buckets, Entry};
-use crate::backend::cpu::negatives::{BlockNegatives, ItemRows, PartNegatives};
+use crate::backend::cpu::negatives::{BlockNegatives, ItemRows, PartNegatives, gather};
 use crate::backend::{Phase, PhaseTimes, StepContext, StepReport};
 use crate::config::{Config, Estimator, ProposalKind};
 use crate::data::{Interactions, ItemId, UserId};
@@ -82,6 +82,8 @@ pub(super) struct UserBlock {
     words: Vec<u32>,
     scratch: Scratch,
     softmax: SampledSoftmax,
+    /// What each partition's negatives weigh for one query.
+    factors: Vec<f32>,
     weights: Vec<f32>,
 }
 
@@ -101,6 +103,7 @@ impl UserBlock {
             words: Vec::new(),
             scratch: Scratch::default(),
             softmax: SampledSoftmax::default(),
+            factors: Vec::new(),
             weights: Vec::new(),
         }
     }
@@ -200,8 +203,9 @@ impl UserBlock {
         let (stride, samples) = (parameters.items.stride(), config.latent_samples);
         let items = parameters.item_table();
         let estimator = shared.estimator(proposal);
-        self.negatives.begin();
-        for at in 0..rows.users.len() * samples {
+        let (n_queries, negatives) = (rows.users.len() * samples, &mut self.negatives);
+        negatives.begin(n_queries, item_rows.partitions);
+        for at in 0..n_queries {
             let user = rows.users[at / samples];
             let history = shared.train.row(user as usize).items;
             let query = &rows.queries[at * stride..][..config.latent];
@@ -209,14 +213,16 @@ impl UserBlock {
             let epoch = shared.context.epoch as u32;
             let stream = Stream::with_part(config.seed, Purpose::Negatives, part, epoch, user);
             let scratch = &mut self.scratch;
-            let negatives = self.negatives.push(history, item_rows);
             proposal.prepare(query, items, scratch);
-            proposal.spread(config.negatives, query, items, &stream, scratch, &mut negatives.draws);
+            proposal.spread(config.negatives, query, items, &stream, scratch, &mut negatives.spread);
+            let kept = negatives.query(at);
+            kept.positive_rows.clear();
+            kept.positive_rows.extend(history.iter().map(|&item| item_rows.of_item(item)));
             match estimator {
                 Estimator::Stratified => negatives.exclude(history, item_rows.partitions),
                 Estimator::Sampled => {
-                    negatives.correction.resize(history.len(), 0.0);
-                    proposal.correction(history, query, items, scratch, &mut negatives.correction);
+                    kept.correction.resize(history.len(), 0.0);
+                    proposal.correction(history, query, items, scratch, &mut kept.correction);
                 }
             }
         }
@@ -241,29 +247,30 @@ impl UserBlock {
         let partitions = item_rows.partitions;
         let share = 1.0 / samples as f32;
         self.targets.clear(partitions.len());
-        for (at, negatives) in self.negatives.queries_mut().iter_mut().enumerate() {
+        for at in 0..self.negatives.n_queries() {
             let history = shared.train.row(rows.users[at / samples] as usize);
             let row = rows.first * samples + at;
             let gradient = &mut rows.query_gradient[at * stride..][..stride];
-            let sum = negatives.gather(parts, row, gradient);
+            let sum = gather(parts, row, &mut self.factors, gradient);
+            let kept = self.negatives.query(at);
             let positives = Positives {
-                items: &negatives.positive_rows,
+                items: &kept.positive_rows,
                 weights: history.weights,
-                correction: &negatives.correction,
+                correction: &kept.correction,
             };
             let query = &rows.queries[at * stride..][..stride];
             let sum = (&sum, config.negatives);
             let (loss, scale) = self.softmax.finish(estimator, query, items, positives, sum, gradient);
-            negatives.factors.iter_mut().for_each(|factor| *factor *= scale * share);
             self.report.likelihood_loss += loss * f64::from(share);
             gradient.iter_mut().for_each(|g| *g *= share);
             let row = row as u32;
-            let positives = history.items.iter().zip(&negatives.positive_rows).zip(&self.softmax.positives);
+            let positives = history.items.iter().zip(&kept.positive_rows).zip(&self.softmax.positives);
             for ((&item, &item_row), &weight) in positives {
                 let place = item_rows.place_of(item_row, item);
                 let entry = Entry { item: place, row, weight: weight * share };
                 self.targets.push(partitions.of_place(place), entry);
             }
+            self.negatives.keep_factors(at, &self.factors, scale * share);
         }
         self.times.lap(Phase::Positives, &mut lap);
     }

@@ -115,9 +115,8 @@ impl Entries for PartEntries<'_> {
         for block in self.blocks {
             let positives = block.targets.bucket(self.partition).iter();
             positives.for_each(|entry| visit(Entry { item: entry.item - self.start, ..*entry }));
-            for query in block.negatives.queries() {
+            for factor in block.negatives.factors(self.partition) {
                 let (places, weights) = self.negatives.of_query(row as usize);
-                let factor = query.factors[self.partition];
                 for (place, weight) in places.iter().zip(weights) {
                     visit(Entry { item: place - self.start, row, weight: weight * factor });
                 }
@@ -136,9 +135,8 @@ impl PartEntries<'_> {
                 let query = queries.padded_row(entry.row as usize);
                 gradients.add(query, self.start, &[entry.item], (&[entry.weight], 1.0), with_bias);
             }
-            for query in block.negatives.queries() {
+            for &factor in block.negatives.factors(self.partition) {
                 let (places, weights) = self.negatives.of_query(row);
-                let factor = query.factors[self.partition];
                 gradients.add(queries.padded_row(row), self.start, places, (weights, factor), with_bias);
                 row += 1;
             }

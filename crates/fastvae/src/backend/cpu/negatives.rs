@@ -5,6 +5,7 @@
 //! the rows of a partition are loaded once for the whole batch. At last each query puts the sums of its partitions
 //! together, in their order: results do not depend on the number of threads.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use crate::backend::cpu::block::UserBlock;
@@ -13,7 +14,7 @@ use crate::data::ItemId;
 use crate::loss::{NegativeSum, exclude};
 use crate::math::matrix::LANES;
 use crate::math::{Matrix, MatrixView, simd};
-use crate::proposal::{Draws, ItemTable, Partitions, Proposal};
+use crate::proposal::{ItemTable, Partitions, Proposal, Spread};
 
 /// The row of an item in the item table: its place where the table is in the order of the partitions.
 #[derive(Debug, Clone, Copy)]
@@ -44,73 +45,96 @@ impl ItemRows<'_> {
 /// The negatives of a block of users.
 #[derive(Debug, Default)]
 pub(super) struct BlockNegatives {
+    /// Where the draws of each query fell.
+    pub spread: Spread,
     /// Those of this batch first, then some left over from larger ones, whose memory is reused.
     queries: Vec<QueryNegatives>,
-    n_queries: usize,
+    /// For each partition, what turns the weights of each query's draws into the gradients at their logits.
+    factors: Vec<f32>,
+    /// The places of the positives of each query, ascending, for the stratified estimator.
+    excluded: Vec<u32>,
+    /// Where they end; none for the other estimator.
+    excluded_ends: Vec<u32>,
 }
 
 /// What is kept of one query.
 #[derive(Debug, Default)]
 pub(super) struct QueryNegatives {
-    /// Where the draws fell.
-    pub draws: Draws,
-    /// For each partition, what turns the weights of its draws into the gradients at their logits.
-    pub factors: Vec<f32>,
     /// The rows of the user's positives.
     pub positive_rows: Vec<u32>,
     /// Their `ln Q`, for the sampled estimator.
     pub correction: Vec<f32>,
-    /// The places of the positives, ascending, for the stratified estimator.
-    excluded: Vec<u32>,
 }
 
 impl BlockNegatives {
-    /// Forgets the last batch.
-    pub fn begin(&mut self) {
-        self.n_queries = 0;
-    }
-
-    /// The next query, of a user with positives `history`.
-    pub fn push(&mut self, history: &[ItemId], rows: ItemRows<'_>) -> &mut QueryNegatives {
-        if self.n_queries == self.queries.len() {
-            self.queries.push(QueryNegatives::default());
+    /// Forgets the last batch and makes room for `n_queries`.
+    pub fn begin(&mut self, n_queries: usize, partitions: &Partitions) {
+        self.spread.clear(partitions.len());
+        if self.queries.len() < n_queries {
+            self.queries.resize_with(n_queries, QueryNegatives::default);
         }
-        let query = &mut self.queries[self.n_queries];
-        self.n_queries += 1;
-        query.excluded.clear();
-        query.positive_rows.clear();
-        query.positive_rows.extend(history.iter().map(|&item| rows.of_item(item)));
-        query
+        self.factors.resize(partitions.len() * n_queries, 0.0);
+        self.excluded.clear();
+        self.excluded_ends.clear();
     }
 
-    /// The queries of this batch.
-    pub fn queries(&self) -> &[QueryNegatives] {
-        &self.queries[..self.n_queries]
+    /// Number of queries of this batch.
+    pub fn n_queries(&self) -> usize {
+        self.spread.n_queries()
     }
 
-    /// The queries of this batch.
-    pub fn queries_mut(&mut self) -> &mut [QueryNegatives] {
-        &mut self.queries[..self.n_queries]
+    /// Query `query`.
+    pub fn query(&mut self, query: usize) -> &mut QueryNegatives {
+        &mut self.queries[query]
+    }
+
+    /// What turns the weights of the draws of each query in partition `partition` into gradients.
+    pub fn factors(&self, partition: usize) -> &[f32] {
+        let n = self.n_queries();
+        &self.factors[partition * n..][..n]
+    }
+
+    /// Draws of these items shall not count for the next query.
+    pub fn exclude(&mut self, history: &[ItemId], partitions: &Partitions) {
+        let start = self.excluded.len();
+        self.excluded.extend(history.iter().map(|&item| partitions.place(item)));
+        self.excluded[start..].sort_unstable();
+        self.excluded_ends.push(self.excluded.len() as u32);
+    }
+
+    /// The excluded places of query `query` among `places`.
+    fn excluded(&self, query: usize, places: Range<u32>) -> &[u32] {
+        let Some(&end) = self.excluded_ends.get(query) else { return &[] };
+        let start = if query == 0 { 0 } else { self.excluded_ends[query - 1] };
+        let all = &self.excluded[start as usize..end as usize];
+        let from = all.partition_point(|&place| place < places.start);
+        let here = &all[from..];
+        &here[..here.partition_point(|&place| place < places.end)]
+    }
+
+    /// Keeps the `factors` of query `query` times `scale`.
+    pub fn keep_factors(&mut self, query: usize, factors: &[f32], scale: f32) {
+        let n = self.n_queries();
+        for (of_part, factor) in self.factors.chunks_exact_mut(n).zip(factors) {
+            of_part[query] = factor * scale;
+        }
     }
 }
 
-impl QueryNegatives {
-    /// Draws of these items shall not count.
-    pub fn exclude(&mut self, history: &[ItemId], partitions: &Partitions) {
-        self.excluded.extend(history.iter().map(|&item| partitions.place(item)));
-        self.excluded.sort_unstable();
+/// Puts the sums of the partitions together for query `row` of the batch: `vectors` is left with the weighted vectors of
+/// all negatives, and `factors` with the weight of each partition's own.
+pub(super) fn gather(
+    parts: &[PartNegatives],
+    row: usize,
+    factors: &mut Vec<f32>,
+    vectors: &mut [f32],
+) -> NegativeSum {
+    vectors.fill(0.0);
+    let sum = NegativeSum::join(parts.iter().map(|part| &part.sums[row]), factors);
+    for (part, &factor) in parts.iter().zip(&*factors) {
+        simd::axpy(factor, part.vectors.row(row), vectors);
     }
-
-    /// Puts the sums of the partitions together for query `row` of the batch: `vectors` is left with the weighted
-    /// vectors of all negatives, and `factors` with the weight of each partition's own.
-    pub fn gather(&mut self, parts: &[PartNegatives], row: usize, vectors: &mut [f32]) -> NegativeSum {
-        vectors.fill(0.0);
-        let sum = NegativeSum::join(parts.iter().map(|part| &part.sums[row]), &mut self.factors);
-        for (part, &factor) in parts.iter().zip(&self.factors) {
-            simd::axpy(factor, part.vectors.row(row), vectors);
-        }
-        sum
-    }
+    sum
 }
 
 /// The draws of a batch that fall in one partition, query after query.
@@ -171,7 +195,7 @@ impl PartNegatives {
     }
 
     #[inline(always)]
-    fn range(&self, row: usize) -> std::ops::Range<usize> {
+    fn range(&self, row: usize) -> Range<usize> {
         let start = if row == 0 { 0 } else { self.ends[row - 1] as usize };
         start.next_multiple_of(LANES)..self.ends[row] as usize
     }
@@ -192,62 +216,36 @@ impl PartNegatives {
         }
         self.ends.clear();
         self.sums.clear();
-        let per_query = |query: &QueryNegatives| query.draws.range(partition).len();
-        let counts = blocks.iter().flat_map(|block| block.negatives.queries()).map(per_query);
+        let counts = blocks.iter().flat_map(|block| block.negatives.spread.counts(partition));
         let lines: usize = counts.map(|n| n.div_ceil(LANES)).sum();
         self.places.resize(lines * LANES, 0);
         self.weights.resize(lines * LANES, 0.0);
-        let (mut start, mut n_draws) = (0, 0);
-        let first = rows.partitions.range(partition).start;
-        for query in blocks.iter().flat_map(|block| block.negatives.queries()) {
-            let n = per_query(query);
-            let end = start + n;
-            let next = end.next_multiple_of(LANES);
-            // Any row will do for what fills up the last line: it weighs nothing.
-            if let Some(last) = self.places[start..next].last_chunk_mut::<LANES>() {
-                *last = [first; LANES];
+        self.n_draws = 0;
+        let (mut start, here) = (0, rows.partitions.range(partition));
+        for block in blocks {
+            for query in 0..block.negatives.n_queries() {
+                let draws = block.negatives.spread.draws(partition, query);
+                let end = start + draws.n;
+                let next = end.next_multiple_of(LANES);
+                let (places, weights) = (&mut self.places[start..next], &mut self.weights[start..next]);
+                // Any row will do for what fills up the last line: it weighs nothing.
+                if let (Some(place), Some(weight)) = (places.last_chunk_mut(), weights.last_chunk_mut()) {
+                    (*place, *weight) = ([here.start; LANES], [f32::INFINITY; LANES]);
+                }
+                let (places, weights) = (&mut places[..draws.n], &mut weights[..draws.n]);
+                draws.settle_into(proposal, places, weights);
+                let excluded = block.negatives.excluded(query, here.clone());
+                if !excluded.is_empty() {
+                    self.buffers.marks.exclude(excluded, here.start, places, weights);
+                }
+                self.ends.push(end as u32);
+                self.n_draws += draws.n;
+                start = next;
             }
-            if let Some(last) = self.weights[start..next].last_chunk_mut::<LANES>() {
-                *last = [f32::INFINITY; LANES];
-            }
-            self.settle(partition, query, start..end, proposal);
-            self.ends.push(end as u32);
-            n_draws += n;
-            start = next;
         }
-        self.n_draws = n_draws;
         self.times.lap(Phase::Settle, &mut lap);
         self.add_up(items, rows, queries);
         self.times.lap(Phase::Softmax, &mut lap);
-    }
-
-    /// Fills the places and corrections of one query's draws; those of positives are taken out.
-    fn settle(
-        &mut self,
-        partition: usize,
-        query: &QueryNegatives,
-        range: std::ops::Range<usize>,
-        proposal: &dyn Proposal,
-    ) {
-        let Self { places, weights, buffers, .. } = self;
-        let (drawn, correction) = (&mut places[range.clone()], &mut weights[range]);
-        if let Some(runs) = query.draws.runs(partition) {
-            proposal.settle(runs, drawn, correction);
-        } else {
-            let range = query.draws.range(partition);
-            drawn.copy_from_slice(&query.draws.places[range.clone()]);
-            correction.copy_from_slice(&query.draws.correction[range]);
-        }
-        let places = proposal.partitions().range(partition);
-        let from = query.excluded.partition_point(|&place| place < places.start);
-        let here = &query.excluded[from..];
-        let here = &here[..here.partition_point(|&place| place < places.end)];
-        if !here.is_empty() {
-            let marks = &mut buffers.marks;
-            marks.set(here, places.start);
-            exclude(drawn, correction, |place| marks.contains(place - places.start));
-            marks.clear(here, places.start);
-        }
     }
 
     /// Sums up the settled draws.
@@ -277,6 +275,13 @@ struct Marks {
 }
 
 impl Marks {
+    /// Takes the draws at the ascending `excluded` places out of the loss; all places are counted from `start`.
+    fn exclude(&mut self, excluded: &[u32], start: u32, places: &[u32], correction: &mut [f32]) {
+        self.set(excluded, start);
+        exclude(places, correction, |place| self.contains(place - start));
+        self.clear(excluded, start);
+    }
+
     /// Adds ascending `places`, counted from `start`.
     fn set(&mut self, places: &[u32], start: u32) {
         let largest = places.last().map_or(0, |place| (place - start) as usize);
