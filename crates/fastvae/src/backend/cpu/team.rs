@@ -76,6 +76,14 @@ impl Team {
         1 + self.helpers.len()
     }
 
+    /// The task of `n` to put at `position` so that each thread does its own in the opposite order: what it came by last
+    /// in a stage before is still in its cache.
+    pub fn backwards(&self, n: usize, position: usize) -> usize {
+        let (threads, thread) = (self.hub.tickets.len(), position % self.hub.tickets.len());
+        let own = (n - thread).div_ceil(threads);
+        thread + (own - 1 - position / threads) * threads
+    }
+
     /// Does `work` for each number below `n`; returns when all is done. A panic of a task is passed on after that.
     pub fn for_each(&mut self, n: usize, work: impl Fn(usize) + Sync) {
         if self.helpers.is_empty() || n < 2 {

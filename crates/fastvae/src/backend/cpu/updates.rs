@@ -62,9 +62,10 @@ impl CpuBackend {
         let map =
             map.map(|((map, moments), (sums, _))| dense_layers::slabs(map, moments, sums, hidden_gradient));
         let bias = |values, moments, gradient| UpdateTask::Bias(Bias { values, moments, gradient });
+        let team = &self.team;
         // The longest first, so that no thread is left with one at the end.
         let mut tasks: Vec<UpdateTask<'_>> = (0..n_parts)
-            .map(UpdateTask::Items)
+            .map(|position| UpdateTask::Items(team.backwards(n_parts, position)))
             .chain(encoder.map(|(bucket, chunk)| UpdateTask::Encoder(bucket, chunk)))
             .chain(layers.chain(map.into_iter().flatten()).map(UpdateTask::Layer))
             .chain([
