@@ -6,5 +6,5 @@ mod negative_sum;
 mod sampled;
 
 pub use kl::{KlWeight, kl};
-pub use negative_sum::NegativeSum;
+pub use negative_sum::{Drawn, NegativeSum};
 pub use sampled::{Positives, SampledSoftmax, exclude};

@@ -6,6 +6,7 @@ use crate::data::ItemId;
 use crate::loss::sampled::bias;
 use crate::math::matrix::LANES;
 use crate::math::simd::{self, QUAD, exp, lane_sums, level, prefetch, prefetch_at, quad_sums};
+use crate::math::{Matrix, MatrixView};
 use crate::proposal::ItemTable;
 
 /// Rows longer than eight vectors asked for ahead of their use: few, since each fills the processor's queue of misses.
@@ -33,38 +34,47 @@ impl Default for NegativeSum {
     }
 }
 
+/// Negatives of some queries, query after query, each in whole lines.
+pub struct Drawn<'a> {
+    /// Their rows in the item table; any row where there is no negative.
+    pub ids: &'a [ItemId],
+    /// Their corrections, infinite where there is no negative; they become `exp(corrected logit - shift)`, zero where
+    /// there is none.
+    pub weights: &'a mut [f32],
+    /// Where those of each query end.
+    pub ends: &'a [u32],
+}
+
 impl NegativeSum {
-    /// The sum over the first `n` negatives of `ids`. Their corrections are `weights`, in whole lines, infinite where
-    /// there is no negative; they become `exp(corrected logit - shift)`, zero where there is none. `vectors` is set to
-    /// the weighted sum of their vectors. The rest of `ids`, at least to the end of the last line, are rows that come
-    /// next, to be asked for meanwhile.
+    /// The sums over the negatives of each query; the rows of `vectors` are set to the weighted sums of their vectors.
     ///
-    /// `query` and `vectors` are padded rows; the item vectors must be padded too. Cost: O(n D).
-    pub fn of(
-        query: &[f32],
+    /// `queries` and item vectors have padded rows. Cost: O(n D).
+    pub fn of_each(
+        queries: MatrixView<'_>,
         items: ItemTable<'_>,
-        n: usize,
-        ids: &[ItemId],
-        weights: &mut [f32],
-        vectors: &mut [f32],
-    ) -> Self {
-        debug_assert_eq!(query.len(), items.vectors.stride(), "a padded query");
-        debug_assert_eq!(weights.len(), n.next_multiple_of(LANES), "whole lines");
+        drawn: Drawn<'_>,
+        vectors: &mut Matrix,
+        sums: &mut Vec<Self>,
+    ) {
+        debug_assert_eq!(queries.stride(), items.vectors.stride(), "padded queries");
+        sums.clear();
         // The number of vectors in a row is a constant for the usual sizes, so that they stay in registers.
-        match query.len() / LANES {
+        match queries.stride() / LANES {
             1 => {
-                dispatch!(level(), simd => sum_negatives::<_, 1>(simd, query, items, n, ids, weights, vectors))
+                dispatch!(level(), simd => of_each(simd, queries, items, drawn, vectors, sums, sum_negatives::<_, 1>))
             }
             2 => {
-                dispatch!(level(), simd => sum_negatives::<_, 2>(simd, query, items, n, ids, weights, vectors))
+                dispatch!(level(), simd => of_each(simd, queries, items, drawn, vectors, sums, sum_negatives::<_, 2>))
             }
             4 => {
-                dispatch!(level(), simd => sum_negatives::<_, 4>(simd, query, items, n, ids, weights, vectors))
+                dispatch!(level(), simd => of_each(simd, queries, items, drawn, vectors, sums, sum_negatives::<_, 4>))
             }
             8 => {
-                dispatch!(level(), simd => sum_negatives::<_, 8>(simd, query, items, n, ids, weights, vectors))
+                dispatch!(level(), simd => of_each(simd, queries, items, drawn, vectors, sums, sum_negatives::<_, 8>))
             }
-            _ => dispatch!(level(), simd => sum_long_negatives(simd, query, items, n, ids, weights, vectors)),
+            _ => {
+                dispatch!(level(), simd => of_each(simd, queries, items, drawn, vectors, sums, sum_long_negatives))
+            }
         }
     }
 
@@ -98,7 +108,37 @@ impl NegativeSum {
     }
 }
 
-/// The body of [`NegativeSum::of`] for rows of `L` vectors.
+/// What [`of_each`] asks for each query: the sum over its first `n` negatives, whose weights are filled and whose vectors
+/// are summed up. The rest of the ids are rows that come next.
+trait SumOf<S>: Fn(S, &[f32], ItemTable<'_>, usize, &[ItemId], &mut [f32], &mut [f32]) -> NegativeSum {}
+impl<S, F: Fn(S, &[f32], ItemTable<'_>, usize, &[ItemId], &mut [f32], &mut [f32]) -> NegativeSum> SumOf<S>
+    for F
+{
+}
+
+/// The body of [`NegativeSum::of_each`].
+#[inline(always)]
+fn of_each<S: Simd>(
+    simd: S,
+    queries: MatrixView<'_>,
+    items: ItemTable<'_>,
+    drawn: Drawn<'_>,
+    vectors: &mut Matrix,
+    sums: &mut Vec<NegativeSum>,
+    sum_of: impl SumOf<S>,
+) {
+    let Drawn { ids, weights: mut rest, ends } = drawn;
+    let mut start = 0;
+    for (query, &end) in ends.iter().enumerate() {
+        let n = end as usize - start;
+        let (weights, after) = rest.split_at_mut(n.next_multiple_of(LANES));
+        let vectors = vectors.row_mut(query);
+        sums.push(sum_of(simd, queries.padded_row(query), items, n, &ids[start..], weights, vectors));
+        (rest, start) = (after, start + n.next_multiple_of(LANES));
+    }
+}
+
+/// The sum over one query's negatives, for rows of `L` vectors.
 #[inline(always)]
 fn sum_negatives<S: Simd, const L: usize>(
     simd: S,

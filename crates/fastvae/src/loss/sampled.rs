@@ -172,7 +172,8 @@ pub(super) fn bias(items: ItemTable<'_>, item: ItemId) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::{Matrix, Purpose, Stream};
+    use crate::loss::Drawn;
+    use crate::math::{Matrix, MatrixView, Purpose, Stream};
     use crate::proposal::Draws;
 
     fn log_sum_exp(values: &[f64]) -> f64 {
@@ -250,11 +251,19 @@ mod tests {
             let mut weights = draws.correction[range].to_vec();
             ids.resize(n.next_multiple_of(LANES), 0);
             weights.resize(n.next_multiple_of(LANES), f32::INFINITY);
-            let mut vectors = vec![f32::NAN; query.len()];
-            let sum = NegativeSum::of(query, items, n, &ids, &mut weights, &mut vectors);
+            let (mut vectors, mut sums) =
+                (Matrix::from_rows(1, query.len(), &vec![f32::NAN; query.len()]), vec![]);
+            let drawn = Drawn { ids: &ids, weights: &mut weights, ends: &[n as u32] };
+            NegativeSum::of_each(
+                MatrixView::new(query, 1, query.len()),
+                items,
+                drawn,
+                &mut vectors,
+                &mut sums,
+            );
             assert!(weights[n..].iter().all(|&weight| weight == 0.0));
             weights.truncate(n);
-            (sum, weights, vectors)
+            (sums[0], weights, vectors.row(0).to_vec())
         };
         let ((first, mut weights, mut gradient), (second, rest, other)) = (piece(0..cut), piece(cut..n));
         weights.extend(rest);

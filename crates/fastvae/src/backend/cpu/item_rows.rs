@@ -15,6 +15,7 @@ use crate::backend::cpu::negatives::{ItemRows, PartNegatives};
 use crate::backend::cpu::part_gradient::PartGradient;
 use crate::backend::cpu::rows::{RowBuffers, RowTable, row_gradient, weight_sum};
 use crate::config::Optimizer;
+use crate::math::matrix::LANES;
 use crate::math::simd::{level, prefetch_at};
 use crate::math::{Matrix, MatrixView};
 use crate::optim::{self, Row, RowMoments, Update};
@@ -129,15 +130,36 @@ impl Entries for PartEntries<'_> {
 impl PartEntries<'_> {
     /// Adds the entries to the gradients of their rows, in order: the same sums bit for bit as by grouping.
     fn add_to(&self, gradients: &mut PartGradient, queries: MatrixView<'_>, with_bias: bool) {
+        // The number of vectors in a row is a constant for the usual sizes, so that a query stays in registers.
+        match queries.stride() / LANES {
+            1 => dispatch!(level(), simd => self.add_rows_to::<_, 1>(simd, gradients, queries, with_bias)),
+            2 => dispatch!(level(), simd => self.add_rows_to::<_, 2>(simd, gradients, queries, with_bias)),
+            4 => dispatch!(level(), simd => self.add_rows_to::<_, 4>(simd, gradients, queries, with_bias)),
+            8 => dispatch!(level(), simd => self.add_rows_to::<_, 8>(simd, gradients, queries, with_bias)),
+            _ => dispatch!(level(), simd => self.add_rows_to::<_, 0>(simd, gradients, queries, with_bias)),
+        }
+    }
+
+    #[inline(always)]
+    fn add_rows_to<S: Simd, const L: usize>(
+        &self,
+        simd: S,
+        gradients: &mut PartGradient,
+        queries: MatrixView<'_>,
+        with_bias: bool,
+    ) {
+        let start = self.start;
         let mut row = 0;
         for block in self.blocks {
             for entry in block.targets.bucket(self.partition) {
                 let query = queries.padded_row(entry.row as usize);
-                gradients.add(query, self.start, &[entry.item], (&[entry.weight], 1.0), with_bias);
+                let (place, weight) = ([entry.item], [entry.weight]);
+                gradients.add::<_, L>(simd, query, start, &place, (&weight, 1.0), with_bias);
             }
             for &factor in block.negatives.factors(self.partition) {
                 let (places, weights) = self.negatives.of_query(row);
-                gradients.add(queries.padded_row(row), self.start, places, (weights, factor), with_bias);
+                let query = queries.padded_row(row);
+                gradients.add::<_, L>(simd, query, start, places, (weights, factor), with_bias);
                 row += 1;
             }
         }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::backend::cpu::block::UserBlock;
 use crate::backend::{Phase, PhaseTimes};
 use crate::data::ItemId;
-use crate::loss::{NegativeSum, exclude};
+use crate::loss::{Drawn, NegativeSum, exclude};
 use crate::math::matrix::LANES;
 use crate::math::{Matrix, MatrixView, simd};
 use crate::proposal::{ItemTable, Partitions, Proposal, Spread};
@@ -215,7 +215,6 @@ impl PartNegatives {
             self.vectors = Matrix::zeros(queries.rows(), queries.cols());
         }
         self.ends.clear();
-        self.sums.clear();
         let counts = blocks.iter().flat_map(|block| block.negatives.spread.counts(partition));
         let lines: usize = counts.map(|n| n.div_ceil(LANES)).sum();
         self.places.resize(lines * LANES, 0);
@@ -257,14 +256,7 @@ impl PartNegatives {
             buffers.rows.extend(drawn.iter().map(|&place| rows.of_place(place)));
             drawn = &buffers.rows;
         }
-        let (mut rest, mut start) = (weights.as_mut_slice(), 0);
-        for (row, &end) in ends.iter().enumerate() {
-            let n = end as usize - start;
-            let (mine, after) = rest.split_at_mut(n.next_multiple_of(LANES));
-            let vectors = vectors.row_mut(row);
-            sums.push(NegativeSum::of(queries.padded_row(row), items, n, &drawn[start..], mine, vectors));
-            (rest, start) = (after, start + n.next_multiple_of(LANES));
-        }
+        NegativeSum::of_each(queries, items, Drawn { ids: drawn, weights, ends }, vectors, sums);
     }
 }
 

@@ -3,11 +3,10 @@
 //! Where a step touches most rows of a partition, often several times, adding to them in place is cheaper than
 //! sorting the entries by row first: the rows stay in the second-level cache, and a query in registers.
 
-use fearless_simd::{dispatch, f32x16, prelude::*};
+use fearless_simd::{f32x16, prelude::*};
 
 use crate::math::Matrix;
 use crate::math::matrix::LANES;
-use crate::math::simd::level;
 
 /// Gradient rows; zero between uses, so that its memory serves one partition after the other.
 #[derive(Debug)]
@@ -36,10 +35,12 @@ impl PartGradient {
         self.flags.resize(n_rows, 0);
     }
 
-    /// Adds `weights[k] * factor * query` to the row of `places[k]`, counted from `start`; `query` is a padded row.
+    /// Adds `weights[k] * factor * query` to the row of `places[k]`, counted from `start`. The query is a padded row of `L`
+    /// vectors, or of any number where `L` is zero.
     #[inline(always)]
-    pub fn add(
+    pub fn add<S: Simd, const L: usize>(
         &mut self,
+        simd: S,
         query: &[f32],
         start: u32,
         places: &[u32],
@@ -53,13 +54,10 @@ impl PartGradient {
         }
         let Self { rows, flags, .. } = self;
         let rows = rows.data_mut();
-        // The number of vectors in a row is a constant for the usual sizes, so that the query stays in registers.
-        match query.len() / LANES {
-            1 => dispatch!(level(), simd => add_to::<_, 1>(simd, rows, flags, query, start, places, weights)),
-            2 => dispatch!(level(), simd => add_to::<_, 2>(simd, rows, flags, query, start, places, weights)),
-            4 => dispatch!(level(), simd => add_to::<_, 4>(simd, rows, flags, query, start, places, weights)),
-            8 => dispatch!(level(), simd => add_to::<_, 8>(simd, rows, flags, query, start, places, weights)),
-            _ => dispatch!(level(), simd => add_to_any(simd, rows, flags, query, start, places, weights)),
+        if L == 0 {
+            add_to_any(simd, rows, flags, query, start, places, weights);
+        } else {
+            add_to::<_, L>(simd, rows, flags, query, start, places, weights);
         }
     }
 
@@ -133,7 +131,9 @@ mod tests {
     use super::*;
     use crate::backend::cpu::grouping::{BucketEntries, BucketLayout, Buckets, Grouping};
     use crate::backend::cpu::rows::{row_gradient, weight_sum};
+    use crate::math::simd::level;
     use crate::math::{Purpose, Stream};
+    use fearless_simd::dispatch;
 
     #[test]
     fn rows_added_to_in_place_equal_grouped_ones_bit_for_bit() {
@@ -152,7 +152,14 @@ mod tests {
                 let weights: Vec<f32> = (0..100).map(|_| stream.normal() as f32).collect();
                 buckets.extend(layout, &items, &weights, 1.0, query as u32);
                 let places: Vec<u32> = items.iter().map(|item| start + item).collect();
-                gradients.add(queries.row(query), start, &places, (&weights, 1.0), true);
+                let (row, weights) = (queries.row(query), (&weights[..], 1.0));
+                dispatch!(level(), simd => match dim.div_ceil(LANES) {
+                    1 => gradients.add::<_, 1>(simd, row, start, &places, weights, true),
+                    2 => gradients.add::<_, 2>(simd, row, start, &places, weights, true),
+                    4 => gradients.add::<_, 4>(simd, row, start, &places, weights, true),
+                    8 => gradients.add::<_, 8>(simd, row, start, &places, weights, true),
+                    _ => gradients.add::<_, 0>(simd, row, start, &places, weights, true),
+                });
             }
             let mut grouping = Grouping::default();
             let entries = BucketEntries { blocks: &[&buckets], bucket: 0, layout };
