@@ -12,6 +12,9 @@ use crate::math::{Matrix, Purpose, Stream, simd};
 use crate::model::{Parameters, bag, input_weights};
 use crate::proposal::{Proposal, Scratch};
 
+/// Items of a history that are asked for ahead: the rest follows by itself.
+const HISTORY_AHEAD: usize = 64;
+
 /// Users per block: the unit of parallel work, large enough for the dense products.
 pub(super) const BLOCK: usize = 32;
 
@@ -115,6 +118,11 @@ impl UserBlock {
         let stride = parameters.encoder.stride();
         self.report = StepReport::default();
         self.inputs.clear(shared.encoder_layout.n_buckets());
+        // Histories lie anywhere. Asked for together, their beginnings are waited for once.
+        for &user in rows.users {
+            let items = shared.train.row(user as usize).items;
+            simd::prefetch_at(items.as_ptr().cast(), items.len().min(HISTORY_AHEAD));
+        }
         for (r, &user) in rows.users.iter().enumerate() {
             self.drop_inputs(shared, user);
             let row = (rows.first + r) as u32;
@@ -179,11 +187,12 @@ impl UserBlock {
         let scale = 1.0 / (1.0 - dropout);
         self.kept_items.resize(row.items.len() + 1, 0);
         self.kept_weights.resize(row.items.len() + 1, 0.0);
+        let (kept_items, kept_weights) = (self.kept_items.as_mut_slice(), self.kept_weights.as_mut_slice());
         let mut kept = 0;
         // Each item is written and the end moves only past those that stay: which these are is a surprise, and a branch
         // would be guessed wrong.
         for ((&item, &weight), &word) in row.items.iter().zip(&self.input_weights).zip(&self.words) {
-            (self.kept_items[kept], self.kept_weights[kept]) = (item, weight * scale);
+            (kept_items[kept], kept_weights[kept]) = (item, weight * scale);
             kept += usize::from(word >= threshold);
         }
         self.kept_items.truncate(kept);
@@ -264,9 +273,8 @@ impl UserBlock {
             self.report.likelihood_loss += loss * f64::from(share);
             gradient.iter_mut().for_each(|g| *g *= share);
             let row = row as u32;
-            let positives = history.items.iter().zip(&kept.positive_rows).zip(&self.softmax.positives);
-            for ((&item, &item_row), &weight) in positives {
-                let place = item_rows.place_of(item_row, item);
+            for (&item_row, &weight) in kept.positive_rows.iter().zip(&self.softmax.positives) {
+                let place = item_rows.place_of(item_row);
                 let entry = Entry { item: place, row, weight: weight * share };
                 self.targets.push(partitions.of_place(place), entry);
             }

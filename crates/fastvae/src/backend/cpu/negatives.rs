@@ -30,10 +30,10 @@ impl ItemRows<'_> {
         if self.by_place { place } else { self.partitions.item(place) }
     }
 
-    /// The place of `item`, whose row is `row`.
+    /// The place of the item whose row is `row`.
     #[inline(always)]
-    pub fn place_of(&self, row: u32, item: ItemId) -> u32 {
-        if self.by_place { row } else { self.partitions.place(item) }
+    pub fn place_of(&self, row: u32) -> u32 {
+        if self.by_place { row } else { self.partitions.place(row) }
     }
 
     /// The row of `item`.
