@@ -92,16 +92,17 @@ impl Spread {
     /// Adds a query whose draws are `runs`, in partitions that end at the slots `slot_ends`.
     pub(super) fn push_runs(&mut self, runs: &Runs, slot_ends: &[u32]) {
         self.choices.push(runs.choices());
-        let mut rest = runs.iter().peekable();
+        let (slots, mut end) = (runs.slots(), 0);
         for (part, &slot_end) in self.parts.iter_mut().zip(slot_ends) {
-            let mut n = 0;
-            while let Some(run) = rest.next_if(|run| run.slot < slot_end) {
-                n += run.count;
-                part.runs.push(run);
+            let start = end;
+            while slots.get(end).is_some_and(|&slot| slot < slot_end) {
+                end += 1;
             }
-            part.end(n);
+            let from = part.runs.len();
+            part.runs.extend(runs.range(start..end));
+            part.end(part.runs[from..].iter().map(|run| run.count).sum());
         }
-        debug_assert_eq!(rest.next(), None, "every slot lies below the last end");
+        debug_assert_eq!(end, slots.len(), "every slot lies below the last end");
     }
 
     /// Adds a query whose draws have these ascending places.

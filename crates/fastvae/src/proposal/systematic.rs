@@ -6,6 +6,8 @@
 //! the draws vary less than with independent ones. Neither a random number nor a search is spent on a draw: the cost
 //! is a few operations a weight.
 
+use std::ops::Range;
+
 use fearless_simd::{dispatch, f32x16, i32x16, prelude::*, u32x16};
 
 use crate::math::matrix::LANES;
@@ -66,10 +68,21 @@ impl Runs {
         self.choices
     }
 
+    /// The slot of each.
+    pub(super) fn slots(&self) -> &[u32] {
+        &self.slots
+    }
+
     /// All of them.
-    #[inline(always)]
     pub(super) fn iter(&self) -> impl Iterator<Item = Run> {
-        let fields = self.slots.iter().zip(&self.counts).zip(&self.log_bases);
+        self.range(0..self.slots.len())
+    }
+
+    /// Some of them.
+    #[inline(always)]
+    pub(super) fn range(&self, range: Range<usize>) -> impl Iterator<Item = Run> {
+        let fields =
+            self.slots[range.clone()].iter().zip(&self.counts[range.clone()]).zip(&self.log_bases[range]);
         fields.map(|((&slot, &count), &log_base)| Run { slot, count, log_base })
     }
 
