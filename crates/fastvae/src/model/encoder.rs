@@ -42,7 +42,8 @@ pub fn input_weights(history: History<'_>, out: &mut Vec<f32>) {
 }
 
 /// `sum += weights[k] * rows[items[k]]` over a history, in the order given; `sum` is one row of `rows`, with or
-/// without its padding.
+/// without its padding. Where there are more items than weights, the rest are rows that come next, to be asked for
+/// meanwhile.
 pub fn bag(rows: MatrixView<'_>, items: &[ItemId], weights: &[f32], sum: &mut [f32]) {
     /// Rows asked for ahead of their use: the memory's latency over the time of one row.
     const AHEAD: usize = 3;

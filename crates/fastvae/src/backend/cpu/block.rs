@@ -79,8 +79,11 @@ pub(super) struct UserBlock {
     noise: Matrix,
     /// Standard deviations of one user's latent distribution.
     deviation: Vec<f32>,
+    /// The items that survived dropout, user after user, and their weights.
     kept_items: Vec<ItemId>,
     kept_weights: Vec<f32>,
+    /// Where those of each user end.
+    kept_ends: Vec<usize>,
     input_weights: Vec<f32>,
     words: Vec<u32>,
     scratch: Scratch,
@@ -102,6 +105,7 @@ impl UserBlock {
             deviation: Vec::new(),
             kept_items: Vec::new(),
             kept_weights: Vec::new(),
+            kept_ends: Vec::new(),
             input_weights: Vec::new(),
             words: Vec::new(),
             scratch: Scratch::default(),
@@ -123,10 +127,17 @@ impl UserBlock {
             let items = shared.train.row(user as usize).items;
             simd::prefetch_at(items.as_ptr().cast(), items.len().min(HISTORY_AHEAD));
         }
-        for (r, &user) in rows.users.iter().enumerate() {
+        self.kept_items.clear();
+        self.kept_weights.clear();
+        self.kept_ends.clear();
+        for &user in rows.users {
             self.drop_inputs(shared, user);
+        }
+        let mut start = 0;
+        for (r, &end) in self.kept_ends.iter().enumerate() {
             let row = (rows.first + r) as u32;
-            self.inputs.extend(shared.encoder_layout, &self.kept_items, &self.kept_weights, 1.0, row);
+            let (kept, weights) = (&self.kept_items[start..], &self.kept_weights[start..end]);
+            self.inputs.extend(shared.encoder_layout, &kept[..weights.len()], weights, 1.0, row);
             let state = &mut rows.encoded[r * stride..][..stride];
             let factored = parameters.encoder_map.is_some();
             if factored {
@@ -134,10 +145,11 @@ impl UserBlock {
             } else {
                 state.copy_from_slice(parameters.hidden_bias.row(0));
             }
-            bag(parameters.encoder.view(), &self.kept_items, &self.kept_weights, state);
+            bag(parameters.encoder.view(), kept, weights, state);
             if !factored {
                 config.activation.apply(state);
             }
+            start = end;
         }
         self.times.lap(Phase::Encode, &mut lap);
     }
@@ -168,16 +180,15 @@ impl UserBlock {
         self.times.lap(Phase::Dense, &mut lap);
     }
 
-    /// The user's items that survive dropout, with their input weights scaled up for the dropped ones.
+    /// Adds the user's items that survive dropout, with their input weights scaled up for the dropped ones.
     fn drop_inputs(&mut self, shared: &Shared<'_>, user: UserId) {
         let row = shared.train.row(user as usize);
         input_weights(row.into(), &mut self.input_weights);
-        self.kept_items.clear();
-        self.kept_weights.clear();
         let dropout = shared.config.dropout;
         if dropout == 0.0 {
             self.kept_items.extend_from_slice(row.items);
             self.kept_weights.extend_from_slice(&self.input_weights);
+            self.kept_ends.push(self.kept_items.len());
             return;
         }
         self.words.resize(row.items.len(), 0);
@@ -185,18 +196,19 @@ impl UserBlock {
             .fill(0, &mut self.words);
         let threshold = (f64::from(dropout) * 2f64.powi(32)) as u32;
         let scale = 1.0 / (1.0 - dropout);
-        self.kept_items.resize(row.items.len() + 1, 0);
-        self.kept_weights.resize(row.items.len() + 1, 0.0);
+        let mut end = self.kept_items.len();
+        self.kept_items.resize(end + row.items.len() + 1, 0);
+        self.kept_weights.resize(end + row.items.len() + 1, 0.0);
         let (kept_items, kept_weights) = (self.kept_items.as_mut_slice(), self.kept_weights.as_mut_slice());
-        let mut kept = 0;
         // Each item is written and the end moves only past those that stay: which these are is a surprise, and a branch
         // would be guessed wrong.
         for ((&item, &weight), &word) in row.items.iter().zip(&self.input_weights).zip(&self.words) {
-            (kept_items[kept], kept_weights[kept]) = (item, weight * scale);
-            kept += usize::from(word >= threshold);
+            (kept_items[end], kept_weights[end]) = (item, weight * scale);
+            end += usize::from(word >= threshold);
         }
-        self.kept_items.truncate(kept);
-        self.kept_weights.truncate(kept);
+        self.kept_items.truncate(end);
+        self.kept_weights.truncate(end);
+        self.kept_ends.push(end);
     }
 
     /// The first half of the draws of each query: which partition each falls in.

@@ -71,6 +71,9 @@ impl<'a> RowTable<'a> {
     }
 }
 
+/// Rows from one that is updated to the one that is asked for meanwhile.
+const AHEAD: usize = 2;
+
 /// Where a row and its moments are, to ask for them line by line: a row asked for at once would fill the processor's
 /// queue of misses, and the update before it would wait.
 #[derive(Clone, Copy)]
@@ -147,7 +150,7 @@ fn update_chunk<S: Simd>(
     let (mut next_row, mut start) = (0, 0);
     for (k, run) in runs.iter().enumerate() {
         let row = run.item as usize;
-        let next = chunk.lines(runs.get(k + 1).unwrap_or(run).item as usize);
+        let next = chunk.lines(runs.get(k + AHEAD).unwrap_or(run).item as usize);
         if update.optimizer == Optimizer::Adam {
             update_untouched(simd, chunk, next_row..row, update, gradient);
             next_row = row + 1;
