@@ -8,6 +8,8 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use fearless_simd::{dispatch, prelude::*};
+
 use crate::backend::cpu::block::UserBlock;
 use crate::backend::{Phase, PhaseTimes};
 use crate::data::ItemId;
@@ -129,11 +131,15 @@ pub(super) fn gather(
     factors: &mut Vec<f32>,
     vectors: &mut [f32],
 ) -> NegativeSum {
+    #[inline(always)]
+    fn add<S: Simd>(simd: S, parts: &[PartNegatives], row: usize, factors: &[f32], vectors: &mut [f32]) {
+        for (part, &factor) in parts.iter().zip(factors) {
+            simd::axpy_in(simd, factor, part.vectors.row(row), vectors);
+        }
+    }
     vectors.fill(0.0);
     let sum = NegativeSum::join(parts.iter().map(|part| &part.sums[row]), factors);
-    for (part, &factor) in parts.iter().zip(&*factors) {
-        simd::axpy(factor, part.vectors.row(row), vectors);
-    }
+    dispatch!(simd::level(), simd => add(simd, parts, row, factors, vectors));
     sum
 }
 
