@@ -61,20 +61,18 @@ impl NegativeSum {
         // The number of vectors in a row is a constant for the usual sizes, so that they stay in registers.
         match queries.stride() / LANES {
             1 => {
-                dispatch!(level(), simd => of_each(simd, queries, items, drawn, vectors, sums, sum_negatives::<_, 1>))
+                dispatch!(level(), simd => of_each::<_, Short<1>>(simd, queries, items, drawn, vectors, sums))
             }
             2 => {
-                dispatch!(level(), simd => of_each(simd, queries, items, drawn, vectors, sums, sum_negatives::<_, 2>))
+                dispatch!(level(), simd => of_each::<_, Short<2>>(simd, queries, items, drawn, vectors, sums))
             }
             4 => {
-                dispatch!(level(), simd => of_each(simd, queries, items, drawn, vectors, sums, sum_negatives::<_, 4>))
+                dispatch!(level(), simd => of_each::<_, Short<4>>(simd, queries, items, drawn, vectors, sums))
             }
             8 => {
-                dispatch!(level(), simd => of_each(simd, queries, items, drawn, vectors, sums, sum_negatives::<_, 8>))
+                dispatch!(level(), simd => of_each::<_, Short<8>>(simd, queries, items, drawn, vectors, sums))
             }
-            _ => {
-                dispatch!(level(), simd => of_each(simd, queries, items, drawn, vectors, sums, sum_long_negatives))
-            }
+            _ => dispatch!(level(), simd => of_each::<_, Long>(simd, queries, items, drawn, vectors, sums)),
         }
     }
 
@@ -108,24 +106,36 @@ impl NegativeSum {
     }
 }
 
-/// What [`of_each`] asks for each query: the sum over its first `n` negatives, whose weights are filled and whose vectors
-/// are summed up. The rest of the ids are rows that come next.
-trait SumOf<S>: Fn(S, &[f32], ItemTable<'_>, usize, &[ItemId], &mut [f32], &mut [f32]) -> NegativeSum {}
-impl<S, F: Fn(S, &[f32], ItemTable<'_>, usize, &[ItemId], &mut [f32], &mut [f32]) -> NegativeSum> SumOf<S>
-    for F
-{
+/// The sum over one query's negatives, for rows of some length.
+trait Sum {
+    /// The sum over the first `n` negatives of `ids`, whose `weights` are filled and whose `vectors` are summed up. The
+    /// rest of the ids are rows that come next, to be asked for meanwhile.
+    fn sum<S: Simd>(
+        simd: S,
+        query: &[f32],
+        items: ItemTable<'_>,
+        n: usize,
+        ids: &[ItemId],
+        weights: &mut [f32],
+        vectors: &mut [f32],
+    ) -> NegativeSum;
 }
+
+/// Rows of `L` vectors, which stay in registers.
+struct Short<const L: usize>;
+
+/// Rows of any length.
+struct Long;
 
 /// The body of [`NegativeSum::of_each`].
 #[inline(always)]
-fn of_each<S: Simd>(
+fn of_each<S: Simd, R: Sum>(
     simd: S,
     queries: MatrixView<'_>,
     items: ItemTable<'_>,
     drawn: Drawn<'_>,
     vectors: &mut Matrix,
     sums: &mut Vec<NegativeSum>,
-    sum_of: impl SumOf<S>,
 ) {
     let Drawn { ids, weights: mut rest, ends } = drawn;
     let mut start = 0;
@@ -133,58 +143,59 @@ fn of_each<S: Simd>(
         let n = end as usize - start;
         let (weights, after) = rest.split_at_mut(n.next_multiple_of(LANES));
         let vectors = vectors.row_mut(query);
-        sums.push(sum_of(simd, queries.padded_row(query), items, n, &ids[start..], weights, vectors));
+        sums.push(R::sum(simd, queries.padded_row(query), items, n, &ids[start..], weights, vectors));
         (rest, start) = (after, start + n.next_multiple_of(LANES));
     }
 }
 
-/// The sum over one query's negatives, for rows of `L` vectors.
-#[inline(always)]
-fn sum_negatives<S: Simd, const L: usize>(
-    simd: S,
-    query: &[f32],
-    items: ItemTable<'_>,
-    n: usize,
-    ids: &[ItemId],
-    weights: &mut [f32],
-    vectors: &mut [f32],
-) -> NegativeSum {
-    let rows = items.vectors.data().as_chunks::<LANES>().0.as_chunks::<L>().0;
-    let zero = f32x16::splat(simd, 0.0);
-    let mut sums =
-        Sums { of: NegativeSum::default(), query: [zero; L], totals: zero, vectors: [[zero; L]; 2] };
-    for l in 0..L {
-        sums.query[l] = f32x16::from_slice(simd, &query[l * LANES..][..LANES]);
-    }
-    let (ids, weights) = (ids.as_chunks().0, weights.as_chunks_mut().0);
-    // One look at sixteen ids: a look at each would take as long as the inner product of its row.
-    let mut largest = u32x16::splat(simd, 0);
-    for ids in &ids[..weights.len()] {
-        largest = largest.max(u32x16::load_array_ref(simd, ids));
-    }
-    let n_rows = u32x16::splat(simd, u32::try_from(rows.len()).unwrap_or(u32::MAX));
-    assert!(largest.simd_lt(n_rows).all_true(), "rows of the table");
-    let far = size_of_val(rows) > NEAR_BYTES;
-    for line in 0..weights.len() {
-        if far && let Some(next) = ids.get(line + 1) {
-            next.iter()
-                .for_each(|&id| prefetch_at(rows.as_ptr().wrapping_add(id as usize).cast(), L * LANES));
+impl<const L: usize> Sum for Short<L> {
+    #[inline(always)]
+    fn sum<S: Simd>(
+        simd: S,
+        query: &[f32],
+        items: ItemTable<'_>,
+        n: usize,
+        ids: &[ItemId],
+        weights: &mut [f32],
+        vectors: &mut [f32],
+    ) -> NegativeSum {
+        let rows = items.vectors.data().as_chunks::<LANES>().0.as_chunks::<L>().0;
+        let zero = f32x16::splat(simd, 0.0);
+        let mut sums =
+            Sums { of: NegativeSum::default(), query: [zero; L], totals: zero, vectors: [[zero; L]; 2] };
+        for l in 0..L {
+            sums.query[l] = f32x16::from_slice(simd, &query[l * LANES..][..LANES]);
         }
-        let here = n - line * LANES;
-        // SAFETY: every id is below the number of rows.
-        unsafe {
-            if here >= LANES {
-                sums.add(simd, items, &ids[line], weights, line, LANES);
-            } else {
-                sums.add(simd, items, &ids[line], weights, line, here.next_multiple_of(QUAD));
+        let (ids, weights) = (ids.as_chunks().0, weights.as_chunks_mut().0);
+        // One look at sixteen ids: a look at each would take as long as the inner product of its row.
+        let mut largest = u32x16::splat(simd, 0);
+        for ids in &ids[..weights.len()] {
+            largest = largest.max(u32x16::load_array_ref(simd, ids));
+        }
+        let n_rows = u32x16::splat(simd, u32::try_from(rows.len()).unwrap_or(u32::MAX));
+        assert!(largest.simd_lt(n_rows).all_true(), "rows of the table");
+        let far = size_of_val(rows) > NEAR_BYTES;
+        for line in 0..weights.len() {
+            if far && let Some(next) = ids.get(line + 1) {
+                next.iter()
+                    .for_each(|&id| prefetch_at(rows.as_ptr().wrapping_add(id as usize).cast(), L * LANES));
+            }
+            let here = n - line * LANES;
+            // SAFETY: every id is below the number of rows.
+            unsafe {
+                if here >= LANES {
+                    sums.add(simd, items, &ids[line], weights, line, LANES);
+                } else {
+                    sums.add(simd, items, &ids[line], weights, line, here.next_multiple_of(QUAD));
+                }
             }
         }
+        for l in 0..L {
+            (sums.vectors[0][l] + sums.vectors[1][l]).store_slice(&mut vectors[l * LANES..][..LANES]);
+        }
+        sums.of.total = sums.totals.reduce_sum();
+        sums.of
     }
-    for l in 0..L {
-        (sums.vectors[0][l] + sums.vectors[1][l]).store_slice(&mut vectors[l * LANES..][..LANES]);
-    }
-    sums.of.total = sums.totals.reduce_sum();
-    sums.of
 }
 
 /// A [`NegativeSum`] in the making, with rows of `L` vectors.
@@ -237,7 +248,9 @@ impl<S: Simd, const L: usize> Sums<S, L> {
         }
         if let Some(scale) = self.of.fit(simd, logits) {
             self.totals *= scale;
-            self.vectors.as_flattened_mut().iter_mut().for_each(|sum| *sum *= scale);
+            for sum in self.vectors.as_flattened_mut() {
+                *sum *= scale;
+            }
             weights[..line].as_flattened_mut().iter_mut().for_each(|weight| *weight *= scale);
         }
         let weight = weigh(simd, logits, self.of.shift);
@@ -274,46 +287,47 @@ fn biases<S: Simd>(simd: S, items: ItemTable<'_>, ids: &[ItemId; LANES]) -> f32x
     f32x16::load_array_ref(simd, &biases)
 }
 
-/// As [`sum_negatives`], for rows of any length, whose sum does not fit the registers.
-#[inline(always)]
-fn sum_long_negatives<S: Simd>(
-    simd: S,
-    query: &[f32],
-    items: ItemTable<'_>,
-    n: usize,
-    ids: &[ItemId],
-    weights: &mut [f32],
-    vectors: &mut [f32],
-) -> NegativeSum {
-    let (mut sum, mut totals) = (NegativeSum::default(), f32x16::splat(simd, 0.0));
-    vectors.fill(0.0);
-    let lines = ids.as_chunks::<LANES>().0;
-    for (line, group) in lines[..weights.len() / LANES].iter().enumerate() {
-        let start = line * LANES;
-        let mut products = [f32x16::splat(simd, 0.0); LANES];
-        for (k, (product, &item)) in products.iter_mut().zip(group).enumerate().take(n - start) {
-            if let Some(&next) = ids.get(start + k + AHEAD_WIDE) {
-                prefetch(items.vectors.padded_row(next as usize));
+impl Sum for Long {
+    #[inline(always)]
+    fn sum<S: Simd>(
+        simd: S,
+        query: &[f32],
+        items: ItemTable<'_>,
+        n: usize,
+        ids: &[ItemId],
+        weights: &mut [f32],
+        vectors: &mut [f32],
+    ) -> NegativeSum {
+        let (mut sum, mut totals) = (NegativeSum::default(), f32x16::splat(simd, 0.0));
+        vectors.fill(0.0);
+        let lines = ids.as_chunks::<LANES>().0;
+        for (line, group) in lines[..weights.len() / LANES].iter().enumerate() {
+            let start = line * LANES;
+            let mut products = [f32x16::splat(simd, 0.0); LANES];
+            for (k, (product, &item)) in products.iter_mut().zip(group).enumerate().take(n - start) {
+                if let Some(&next) = ids.get(start + k + AHEAD_WIDE) {
+                    prefetch(items.vectors.padded_row(next as usize));
+                }
+                *product = partial_dot(simd, query, items.vectors.padded_row(item as usize));
             }
-            *product = partial_dot(simd, query, items.vectors.padded_row(item as usize));
+            let mut logits = lane_sums(products) - f32x16::from_slice(simd, &weights[start..][..LANES]);
+            if items.bias.is_some() {
+                logits += biases(simd, items, group);
+            }
+            if let Some(scale) = sum.fit(simd, logits) {
+                totals *= scale;
+                vectors.iter_mut().for_each(|v| *v *= scale);
+                weights[..start].iter_mut().for_each(|weight| *weight *= scale);
+            }
+            let weight = weigh(simd, logits, sum.shift);
+            totals += weight;
+            weight.store_slice(&mut weights[start..][..LANES]);
+            let here = LANES.min(n - start);
+            add_rows(simd, items, &group[..here], &weights[start..][..here], vectors);
         }
-        let mut logits = lane_sums(products) - f32x16::from_slice(simd, &weights[start..][..LANES]);
-        if items.bias.is_some() {
-            logits += biases(simd, items, group);
-        }
-        if let Some(scale) = sum.fit(simd, logits) {
-            totals *= scale;
-            vectors.iter_mut().for_each(|v| *v *= scale);
-            weights[..start].iter_mut().for_each(|weight| *weight *= scale);
-        }
-        let weight = weigh(simd, logits, sum.shift);
-        totals += weight;
-        weight.store_slice(&mut weights[start..][..LANES]);
-        let here = LANES.min(n - start);
-        add_rows(simd, items, &group[..here], &weights[start..][..here], vectors);
+        sum.total = totals.reduce_sum();
+        sum
     }
-    sum.total = totals.reduce_sum();
-    sum
 }
 
 /// Sixteen partial sums of an inner product of padded rows.

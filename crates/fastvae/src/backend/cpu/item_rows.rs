@@ -329,6 +329,7 @@ impl SharedTable {
         for (table, stride) in self.tables() {
             prefetch_at(table.wrapping_add(row * stride), stride);
         }
+        prefetch_at(self.touched.wrapping_add(row).cast(), 1);
     }
 
     /// Updates one row, and its bias where there is one.
