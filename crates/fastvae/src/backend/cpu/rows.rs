@@ -97,14 +97,19 @@ impl RowLines {
 }
 
 impl RowChunk<'_> {
-    /// The lines of row `row`.
+    /// The lines of row `row`; what it has one number of is asked for at once.
     #[inline(always)]
     fn lines(&self, row: usize) -> RowLines {
         let stride = self.rows.len() / self.touched.len();
         let [first, second] = self.strides;
         let at = |table: &[f32], stride: usize| table.as_ptr().wrapping_add(row * stride);
         let tables = [at(self.rows, stride), at(self.first, first), at(self.second, second)];
-        RowLines { tables, compact: second == 1 }
+        let compact = second == 1;
+        if compact {
+            prefetch_at(tables[2], 1);
+        }
+        prefetch_at(self.touched.as_ptr().wrapping_add(row).cast(), 1);
+        RowLines { tables, compact }
     }
 }
 
