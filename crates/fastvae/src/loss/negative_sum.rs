@@ -106,19 +106,19 @@ impl NegativeSum {
     }
 }
 
+/// The negatives of one query, and where the sum of their vectors goes.
+struct OneQuery<'a> {
+    query: &'a [f32],
+    n: usize,
+    /// Their rows first, then some that come next, to be asked for meanwhile.
+    ids: &'a [ItemId],
+    weights: &'a mut [f32],
+    vectors: &'a mut [f32],
+}
+
 /// The sum over one query's negatives, for rows of some length.
 trait Sum {
-    /// The sum over the first `n` negatives of `ids`, whose `weights` are filled and whose `vectors` are summed up. The
-    /// rest of the ids are rows that come next, to be asked for meanwhile.
-    fn sum<S: Simd>(
-        simd: S,
-        query: &[f32],
-        items: ItemTable<'_>,
-        n: usize,
-        ids: &[ItemId],
-        weights: &mut [f32],
-        vectors: &mut [f32],
-    ) -> NegativeSum;
+    fn sum<S: Simd>(simd: S, items: ItemTable<'_>, of: OneQuery<'_>) -> NegativeSum;
 }
 
 /// Rows of `L` vectors, which stay in registers.
@@ -142,23 +142,17 @@ fn of_each<S: Simd, R: Sum>(
     for (query, &end) in ends.iter().enumerate() {
         let n = end as usize - start;
         let (weights, after) = rest.split_at_mut(n.next_multiple_of(LANES));
-        let vectors = vectors.row_mut(query);
-        sums.push(R::sum(simd, queries.padded_row(query), items, n, &ids[start..], weights, vectors));
+        let (ids, vectors) = (&ids[start..], vectors.row_mut(query));
+        let query = queries.padded_row(query);
+        sums.push(R::sum(simd, items, OneQuery { query, n, ids, weights, vectors }));
         (rest, start) = (after, start + n.next_multiple_of(LANES));
     }
 }
 
 impl<const L: usize> Sum for Short<L> {
     #[inline(always)]
-    fn sum<S: Simd>(
-        simd: S,
-        query: &[f32],
-        items: ItemTable<'_>,
-        n: usize,
-        ids: &[ItemId],
-        weights: &mut [f32],
-        vectors: &mut [f32],
-    ) -> NegativeSum {
+    fn sum<S: Simd>(simd: S, items: ItemTable<'_>, of: OneQuery<'_>) -> NegativeSum {
+        let OneQuery { query, n, ids, weights, vectors } = of;
         let rows = items.vectors.data().as_chunks::<LANES>().0.as_chunks::<L>().0;
         let zero = f32x16::splat(simd, 0.0);
         let mut sums =
@@ -289,15 +283,8 @@ fn biases<S: Simd>(simd: S, items: ItemTable<'_>, ids: &[ItemId; LANES]) -> f32x
 
 impl Sum for Long {
     #[inline(always)]
-    fn sum<S: Simd>(
-        simd: S,
-        query: &[f32],
-        items: ItemTable<'_>,
-        n: usize,
-        ids: &[ItemId],
-        weights: &mut [f32],
-        vectors: &mut [f32],
-    ) -> NegativeSum {
+    fn sum<S: Simd>(simd: S, items: ItemTable<'_>, of: OneQuery<'_>) -> NegativeSum {
+        let OneQuery { query, n, ids, weights, vectors } = of;
         let (mut sum, mut totals) = (NegativeSum::default(), f32x16::splat(simd, 0.0));
         vectors.fill(0.0);
         let lines = ids.as_chunks::<LANES>().0;
