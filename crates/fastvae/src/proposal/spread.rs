@@ -5,6 +5,7 @@
 
 use super::systematic::{Choices, Run, RunSlice, Runs};
 use super::{Partitions, Proposal};
+use crate::math::matrix::LANES;
 
 /// Where the draws of some queries fell; its memory is reused.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +23,7 @@ struct PartSpread {
     places: Vec<u32>,
     correction: Vec<f32>,
     ends: Vec<Ends>,
+    lines: usize,
 }
 
 /// How many draws and runs there are up to the end of a query.
@@ -52,6 +54,7 @@ impl Spread {
             part.places.clear();
             part.correction.clear();
             part.ends.clear();
+            part.lines = 0;
         }
     }
 
@@ -60,19 +63,15 @@ impl Spread {
         self.choices.len()
     }
 
-    /// Number of draws in partition `partition`, query by query.
-    pub fn counts(&self, partition: usize) -> impl Iterator<Item = usize> {
-        let mut start = 0;
-        self.parts[partition]
-            .ends
-            .iter()
-            .map(move |end| (end.draws - std::mem::replace(&mut start, end.draws)) as usize)
+    /// How many lines of [`LANES`] the draws in partition `partition` take, if those of each query start a line.
+    pub fn lines(&self, partition: usize) -> usize {
+        self.parts[partition].lines
     }
 
     /// The draws of query `query` in partition `partition`.
     #[inline(always)]
     pub fn draws(&self, partition: usize, query: usize) -> PartDraws<'_> {
-        let PartSpread { runs, places, correction, ends } = &self.parts[partition];
+        let PartSpread { runs, places, correction, ends, .. } = &self.parts[partition];
         let start = if query == 0 { Ends::default() } else { ends[query - 1] };
         let end = ends[query];
         let draws = start.draws as usize..end.draws as usize;
@@ -143,6 +142,7 @@ impl PartSpread {
     #[inline(always)]
     fn end(&mut self, n: u32) {
         let before = self.ends.last().map_or(0, |end| end.draws);
+        self.lines += (n as usize).div_ceil(LANES);
         self.ends.push(Ends { draws: before + n, runs: self.runs.len() as u32 });
     }
 }
@@ -178,10 +178,13 @@ mod tests {
                     let draws = spread.draws(partition, query);
                     assert_eq!((draws.runs.runs, draws.runs.choices), (&expected[..], runs.choices()));
                     assert_eq!(draws.n, expected.iter().map(|run| run.count as usize).sum::<usize>());
-                    assert_eq!(spread.counts(partition).nth(query), Some(draws.n));
                     assert!(draws.places.is_empty());
                     start = end;
                 }
+            }
+            for partition in 0..slot_ends.len() {
+                let lines = (0..5).map(|query| spread.draws(partition, query).n.div_ceil(LANES));
+                assert_eq!(spread.lines(partition), lines.sum::<usize>());
             }
         }
     }
@@ -196,7 +199,7 @@ mod tests {
             let correction: Vec<f32> = places.iter().map(|&place| -(place as f32)).collect();
             spread.push_places(places, &correction, &partitions);
         }
-        let counts = |partition| spread.counts(partition).collect::<Vec<_>>();
+        let counts = |partition| [0, 1, 2].map(|query| spread.draws(partition, query).n);
         assert_eq!([0, 1, 2, 3].map(counts), [[3, 0, 0], [1, 0, 0], [0, 0, 2], [2, 0, 0]]);
         let draws = spread.draws(3, 0);
         assert_eq!((draws.n, draws.places, draws.correction), (2, &[35, 39][..], &[-35.0, -39.0][..]));

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::backend::cpu::grouping::{BucketLayout, Buckets, Entry};
-use crate::backend::cpu::negatives::{BlockNegatives, ItemRows, PartNegatives, gather};
+use crate::backend::cpu::negatives::{BlockNegatives, ItemRows, StepNegatives};
 use crate::backend::{Phase, PhaseTimes, StepContext, StepReport};
 use crate::config::{Config, Estimator, ProposalKind};
 use crate::data::{Interactions, ItemId, UserId};
@@ -236,14 +236,12 @@ impl UserBlock {
             let scratch = &mut self.scratch;
             proposal.prepare(query, items, scratch);
             proposal.spread(config.negatives, query, items, &stream, scratch, &mut negatives.spread);
-            let kept = negatives.query(at);
-            kept.positive_rows.clear();
-            kept.positive_rows.extend(history.iter().map(|&item| item_rows.of_item(item)));
+            negatives.push_positives(history.iter().map(|&item| item_rows.of_item(item)));
             match estimator {
                 Estimator::Stratified => negatives.exclude(history, item_rows.partitions),
                 Estimator::Sampled => {
-                    kept.correction.resize(history.len(), 0.0);
-                    proposal.correction(history, query, items, scratch, &mut kept.correction);
+                    let correction = negatives.push_corrections();
+                    proposal.correction(history, query, items, scratch, correction);
                 }
             }
         }
@@ -257,7 +255,7 @@ impl UserBlock {
         shared: &Shared<'_>,
         proposal: &dyn Proposal,
         item_rows: ItemRows<'_>,
-        parts: &[PartNegatives],
+        negatives: &StepNegatives,
         rows: &mut BlockRows<'_>,
     ) {
         let mut lap = Instant::now();
@@ -272,20 +270,16 @@ impl UserBlock {
             let history = shared.train.row(rows.users[at / samples] as usize);
             let row = rows.first * samples + at;
             let gradient = &mut rows.query_gradient[at * stride..][..stride];
-            let sum = gather(parts, row, &mut self.factors, gradient);
-            let kept = self.negatives.query(at);
-            let positives = Positives {
-                items: &kept.positive_rows,
-                weights: history.weights,
-                correction: &kept.correction,
-            };
+            let sum = negatives.gather(row, &mut self.factors, gradient);
+            let (positive_rows, correction) = self.negatives.positives(at);
+            let positives = Positives { items: positive_rows, weights: history.weights, correction };
             let query = &rows.queries[at * stride..][..stride];
             let sum = (&sum, config.negatives);
             let (loss, scale) = self.softmax.finish(estimator, query, items, positives, sum, gradient);
             self.report.likelihood_loss += loss * f64::from(share);
             gradient.iter_mut().for_each(|g| *g *= share);
             let row = row as u32;
-            for (&item_row, &weight) in kept.positive_rows.iter().zip(&self.softmax.positives) {
+            for (&item_row, &weight) in positive_rows.iter().zip(&self.softmax.positives) {
                 let place = item_rows.place_of(item_row);
                 let entry = Entry { item: place, row, weight: weight * share };
                 self.targets.push(partitions.of_place(place), entry);

@@ -11,7 +11,7 @@ use fearless_simd::{dispatch, prelude::*};
 
 use crate::backend::cpu::block::UserBlock;
 use crate::backend::cpu::grouping::{Entries, Entry, Run, Source};
-use crate::backend::cpu::negatives::{ItemRows, PartNegatives};
+use crate::backend::cpu::negatives::{ItemRows, PartNegatives, StepNegatives};
 use crate::backend::cpu::part_gradient::PartGradient;
 use crate::backend::cpu::rows::{RowBuffers, RowTable, row_gradient, weight_sum};
 use crate::config::Optimizer;
@@ -37,7 +37,7 @@ pub(super) struct ItemUpdates<'a> {
     table: SharedTable,
     rows: ItemRows<'a>,
     blocks: &'a [UserBlock],
-    parts: &'a [PartNegatives],
+    negatives: &'a StepNegatives,
     /// A row for each query of the batch.
     queries: MatrixView<'a>,
     update: &'a Update,
@@ -48,17 +48,17 @@ pub(super) struct ItemUpdates<'a> {
 }
 
 impl<'a> ItemUpdates<'a> {
-    /// The update of the item vectors touched by the positives of the blocks and the negatives of the parts.
+    /// The update of the item vectors touched by the positives of the blocks and by the negatives.
     pub fn new(
         table: RowTable<'a>,
         rows: ItemRows<'a>,
-        (blocks, parts): (&'a [UserBlock], &'a [PartNegatives]),
+        (blocks, negatives): (&'a [UserBlock], &'a StepNegatives),
         queries: MatrixView<'a>,
         update: &'a Update,
     ) -> Self {
         let done = (0..rows.partitions.len()).map(|_| AtomicBool::new(false)).collect();
         let table = SharedTable::new(table);
-        Self { table, rows, blocks, parts, queries, update, done, _table: PhantomData }
+        Self { table, rows, blocks, negatives, queries, update, done, _table: PhantomData }
     }
 
     /// Updates the touched vectors of one partition; with dense Adam the untouched ones too.
@@ -66,11 +66,12 @@ impl<'a> ItemUpdates<'a> {
     /// # Panics
     /// If the partition has been updated before.
     pub fn run(&self, partition: usize, buffers: &mut PartBuffers) {
-        let Self { table, rows, blocks, parts, queries, update, .. } = *self;
+        let Self { table, rows, blocks, negatives, queries, update, .. } = *self;
         assert!(!self.done[partition].swap(true, Ordering::Relaxed), "each partition has one task");
         let PartBuffers { row: RowBuffers { grouping, gradient }, gradients } = buffers;
         let places = rows.partitions.range(partition);
-        let entries = PartEntries { blocks, negatives: &parts[partition], partition, start: places.start };
+        let negatives = negatives.part(partition);
+        let entries = PartEntries { blocks, negatives, partition, start: places.start };
         if entries.len() >= places.len() {
             gradients.fit(places.len(), queries.cols());
             entries.add_to(gradients, queries, table.bias.is_some());
@@ -91,7 +92,7 @@ impl<'a> ItemUpdates<'a> {
 /// The entries of a partition, block by block: positives, then negatives in the order of the queries.
 struct PartEntries<'a> {
     blocks: &'a [UserBlock],
-    negatives: &'a PartNegatives,
+    negatives: PartNegatives<'a>,
     partition: usize,
     /// First place of the partition.
     start: u32,

@@ -36,7 +36,7 @@ use block::{BLOCK, BlockRows, Shared, UserBlock};
 use full_softmax::{FullSoftmax, TILE_SHIFT};
 use grouping::{BucketLayout, Buckets};
 use item_rows::PartBuffers;
-use negatives::{ItemRows, PartNegatives};
+use negatives::{ItemRows, StepNegatives};
 use rows::{BiasColumn, RowTable};
 use team::Team;
 
@@ -105,8 +105,7 @@ pub struct CpuBackend {
     /// Whether the item tables are in the order of the proposal's partitions; else in that of the items.
     by_place: bool,
     blocks: Vec<UserBlock>,
-    /// The negatives of the step, by partition.
-    parts: Vec<PartNegatives>,
+    negatives: StepNegatives,
     buffers: BatchBuffers,
     part_buffers: Mutex<Vec<PartBuffers>>,
     team: Team,
@@ -152,7 +151,7 @@ impl CpuBackend {
                 query_gradient: Matrix::zeros(queries, config.latent),
             },
             parameters,
-            parts: Vec::new(),
+            negatives: StepNegatives::default(),
             part_buffers: Mutex::default(),
             team: Team::new(1),
             times: PhaseTimes::default(),
@@ -315,21 +314,17 @@ impl CpuBackend {
             block.draw_latent(shared, group);
             block.spread(shared, proposal.as_ref(), rows, group);
         });
-        let mut parts = std::mem::take(&mut self.parts);
-        // A refresh may leave fewer partitions: what the others have measured still counts.
-        let n_parts = rows.partitions.len();
-        parts.resize_with(parts.len().max(n_parts), PartNegatives::default);
+        let mut negatives = std::mem::take(&mut self.negatives);
         let blocks = used_blocks(&self.blocks, users);
         let queries = self.buffers.queries.view().rows_from(0, users.len() * self.config.latent_samples);
         let items = self.parameters.item_table();
-        self.team.for_each_mut(&mut parts[..n_parts], |partition, part| {
-            part.sum(partition, blocks, proposal.as_ref(), items, rows, queries);
-        });
+        let times = negatives.sum(&mut self.team, blocks, proposal.as_ref(), items, rows, queries);
+        self.times.add(&times);
         self.for_each_block(users, context, |block, shared, group| {
-            block.loss(shared, proposal.as_ref(), rows, &parts[..n_parts], group);
+            block.loss(shared, proposal.as_ref(), rows, &negatives, group);
             block.head_gradient(shared, group);
         });
-        self.parts = parts;
+        self.negatives = negatives;
         self.proposal = Some(proposal);
         self.dense_backward(users.len());
     }
@@ -414,7 +409,6 @@ impl Backend for CpuBackend {
     fn phase_times(&self) -> PhaseTimes {
         let mut sum = self.times;
         self.blocks.iter().for_each(|block| sum.add(&block.times));
-        self.parts.iter().for_each(|part| sum.add(&part.times));
         sum
     }
 

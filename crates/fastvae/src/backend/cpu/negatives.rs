@@ -6,11 +6,13 @@
 //! together, in their order: results do not depend on the number of threads.
 
 use std::ops::Range;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use fearless_simd::{dispatch, prelude::*};
 
 use crate::backend::cpu::block::UserBlock;
+use crate::backend::cpu::team::Team;
 use crate::backend::{Phase, PhaseTimes};
 use crate::data::ItemId;
 use crate::loss::{Drawn, NegativeSum, exclude};
@@ -49,8 +51,11 @@ impl ItemRows<'_> {
 pub(super) struct BlockNegatives {
     /// Where the draws of each query fell.
     pub spread: Spread,
-    /// Those of this batch first, then some left over from larger ones, whose memory is reused.
-    queries: Vec<QueryNegatives>,
+    /// The rows of each query's positives, query after query, and where they end.
+    positive_rows: Vec<u32>,
+    positive_ends: Vec<usize>,
+    /// Their `ln Q`, for the sampled estimator; none for the other.
+    correction: Vec<f32>,
     /// For each partition, what turns the weights of each query's draws into the gradients at their logits.
     factors: Vec<f32>,
     /// The places of the positives of each query, ascending, for the stratified estimator.
@@ -59,22 +64,13 @@ pub(super) struct BlockNegatives {
     excluded_ends: Vec<u32>,
 }
 
-/// What is kept of one query.
-#[derive(Debug, Default)]
-pub(super) struct QueryNegatives {
-    /// The rows of the user's positives.
-    pub positive_rows: Vec<u32>,
-    /// Their `ln Q`, for the sampled estimator.
-    pub correction: Vec<f32>,
-}
-
 impl BlockNegatives {
     /// Forgets the last batch and makes room for `n_queries`.
     pub fn begin(&mut self, n_queries: usize, partitions: &Partitions) {
         self.spread.clear(partitions.len());
-        if self.queries.len() < n_queries {
-            self.queries.resize_with(n_queries, QueryNegatives::default);
-        }
+        self.positive_rows.clear();
+        self.positive_ends.clear();
+        self.correction.clear();
         self.factors.resize(partitions.len() * n_queries, 0.0);
         self.excluded.clear();
         self.excluded_ends.clear();
@@ -85,9 +81,24 @@ impl BlockNegatives {
         self.spread.n_queries()
     }
 
-    /// Query `query`.
-    pub fn query(&mut self, query: usize) -> &mut QueryNegatives {
-        &mut self.queries[query]
+    /// The rows of the positives of query `query`, and their corrections where there are any.
+    pub fn positives(&self, query: usize) -> (&[u32], &[f32]) {
+        let start = if query == 0 { 0 } else { self.positive_ends[query - 1] };
+        let mine = start..self.positive_ends[query];
+        (&self.positive_rows[mine.clone()], self.correction.get(mine).unwrap_or_default())
+    }
+
+    /// Adds the positives of the next query.
+    pub fn push_positives(&mut self, rows: impl Iterator<Item = u32>) {
+        self.positive_rows.extend(rows);
+        self.positive_ends.push(self.positive_rows.len());
+    }
+
+    /// Room for the corrections of the positives that were added last.
+    pub fn push_corrections(&mut self) -> &mut [f32] {
+        let start = self.correction.len();
+        self.correction.resize(self.positive_rows.len(), 0.0);
+        &mut self.correction[start..]
     }
 
     /// What turns the weights of the draws of each query in partition `partition` into gradients.
@@ -123,79 +134,147 @@ impl BlockNegatives {
     }
 }
 
-/// Puts the sums of the partitions together for query `row` of the batch: `vectors` is left with the weighted vectors of
-/// all negatives, and `factors` with the weight of each partition's own.
-pub(super) fn gather(
-    parts: &[PartNegatives],
-    row: usize,
-    factors: &mut Vec<f32>,
-    vectors: &mut [f32],
-) -> NegativeSum {
-    #[inline(always)]
-    fn add<S: Simd>(simd: S, parts: &[PartNegatives], row: usize, factors: &[f32], vectors: &mut [f32]) {
-        for (part, &factor) in parts.iter().zip(factors) {
-            simd::axpy_in(simd, factor, part.vectors.row(row), vectors);
-        }
-    }
-    vectors.fill(0.0);
-    let sum = NegativeSum::join(parts.iter().map(|part| &part.sums[row]), factors);
-    dispatch!(simd::level(), simd => add(simd, parts, row, factors, vectors));
-    sum
-}
-
-/// The draws of a batch that fall in one partition, query after query.
-#[derive(Debug)]
-pub(super) struct PartNegatives {
+/// The negatives of a batch, partition after partition and there query after query; their memory is reused.
+///
+/// They are in one list, whose length hardly changes from step to step. In a list for each partition they would take the
+/// most that ever fell in each, which grows for as long as a training lasts.
+#[derive(Debug, Default)]
+pub(super) struct StepNegatives {
     /// Those of each query start a line of their own, and the rest of its last line is filled up.
     places: Vec<u32>,
     /// Corrections at first, then `exp(corrected logit - shift)`, the shift being that of the query's sum.
     weights: Vec<f32>,
-    /// Where the draws of each query end.
+    /// Their rows, where these are not the places.
+    rows: Vec<u32>,
+    parts: Vec<PartSums>,
+}
+
+/// What there is of the negatives of one partition beside them.
+#[derive(Debug)]
+struct PartSums {
+    /// Where they start among all, and how many lines they take.
+    start: usize,
+    lines: usize,
+    /// Where those of each query end, counted from there.
     ends: Vec<u32>,
     n_draws: usize,
     /// The softmax sums of each query.
     sums: Vec<NegativeSum>,
     /// Their vectors, by query.
     vectors: Matrix,
-    pub times: PhaseTimes,
-    buffers: Buffers,
+    marks: Marks,
 }
 
-impl Default for PartNegatives {
+impl Default for PartSums {
     fn default() -> Self {
         Self {
-            places: Vec::new(),
-            weights: Vec::new(),
+            start: 0,
+            lines: 0,
             ends: Vec::new(),
             n_draws: 0,
             sums: Vec::new(),
             vectors: Matrix::zeros(0, 0),
-            times: PhaseTimes::default(),
-            buffers: Buffers::default(),
+            marks: Marks::default(),
         }
     }
 }
 
-#[derive(Debug, Default)]
-struct Buffers {
-    marks: Marks,
-    rows: Vec<u32>,
+impl StepNegatives {
+    /// Chooses the items of the draws of `blocks` and sums them up; `queries` has a row for each query. Returns how long it
+    /// took.
+    pub fn sum(
+        &mut self,
+        team: &mut Team,
+        blocks: &[UserBlock],
+        proposal: &dyn Proposal,
+        items: ItemTable<'_>,
+        rows: ItemRows<'_>,
+        queries: MatrixView<'_>,
+    ) -> PhaseTimes {
+        self.parts.resize_with(rows.partitions.len(), PartSums::default);
+        let mut end = 0;
+        for (partition, part) in self.parts.iter_mut().enumerate() {
+            part.start = end;
+            part.lines = blocks.iter().map(|block| block.negatives.spread.lines(partition)).sum();
+            end += part.lines * LANES;
+        }
+        fit(&mut self.places, end);
+        fit(&mut self.weights, end);
+        fit(&mut self.rows, if rows.by_place { 0 } else { end });
+        let mut lists = (&mut self.places[..], &mut self.weights[..], &mut self.rows[..]);
+        let mut tasks: Vec<PartTask<'_>> = self
+            .parts
+            .iter_mut()
+            .map(|part| {
+                let n = part.lines * LANES;
+                let (places, weights) = (take(&mut lists.0, n), take(&mut lists.1, n));
+                PartTask { part, places, weights, rows: take(&mut lists.2, n) }
+            })
+            .collect();
+        let times = Mutex::new(PhaseTimes::default());
+        team.for_each_mut(&mut tasks, |partition, task| {
+            let mut lap = Instant::now();
+            let mut mine = PhaseTimes::default();
+            task.settle(partition, blocks, proposal, rows.partitions);
+            mine.lap(Phase::Settle, &mut lap);
+            task.add_up(items, rows, queries);
+            mine.lap(Phase::Softmax, &mut lap);
+            times.lock().expect("no task panics while it adds up").add(&mine);
+        });
+        times.into_inner().expect("as above")
+    }
+
+    /// Puts the sums of the partitions together for query `row` of the batch: `vectors` is left with the weighted vectors
+    /// of all negatives, and `factors` with the weight of each partition's own.
+    pub fn gather(&self, row: usize, factors: &mut Vec<f32>, vectors: &mut [f32]) -> NegativeSum {
+        #[inline(always)]
+        fn add<S: Simd>(simd: S, parts: &[PartSums], row: usize, factors: &[f32], vectors: &mut [f32]) {
+            for (part, &factor) in parts.iter().zip(factors) {
+                simd::axpy_in(simd, factor, part.vectors.row(row), vectors);
+            }
+        }
+        vectors.fill(0.0);
+        let sum = NegativeSum::join(self.parts.iter().map(|part| &part.sums[row]), factors);
+        dispatch!(simd::level(), simd => add(simd, &self.parts, row, factors, vectors));
+        sum
+    }
+
+    /// Those in one partition.
+    pub fn part(&self, partition: usize) -> PartNegatives<'_> {
+        let PartSums { start, lines, ends, n_draws, .. } = &self.parts[partition];
+        let mine = *start..start + lines * LANES;
+        PartNegatives {
+            n_draws: *n_draws,
+            ends,
+            places: &self.places[mine.clone()],
+            weights: &self.weights[mine],
+        }
+    }
 }
 
-impl PartNegatives {
-    /// How many draws there are.
+/// The negatives of one partition, query after query.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PartNegatives<'a> {
+    n_draws: usize,
+    ends: &'a [u32],
+    places: &'a [u32],
+    weights: &'a [f32],
+}
+
+impl<'a> PartNegatives<'a> {
+    /// How many there are.
     pub fn len(&self) -> usize {
         self.n_draws
     }
 
-    /// The places of the draws, query by query.
-    pub fn places(&self) -> impl Iterator<Item = &[u32]> {
-        (0..self.ends.len()).map(|row| &self.places[self.range(row)])
+    /// Their places, query by query.
+    pub fn places(self) -> impl Iterator<Item = &'a [u32]> {
+        (0..self.ends.len()).map(move |row| &self.places[self.range(row)])
     }
 
-    /// The places and weights of the draws of query `row`.
+    /// The places and weights of those of query `row`.
     #[inline(always)]
-    pub fn of_query(&self, row: usize) -> (&[u32], &[f32]) {
+    pub fn of_query(&self, row: usize) -> (&'a [u32], &'a [f32]) {
         let range = self.range(row);
         (&self.places[range.clone()], &self.weights[range])
     }
@@ -205,28 +284,29 @@ impl PartNegatives {
         let start = if row == 0 { 0 } else { self.ends[row - 1] as usize };
         start.next_multiple_of(LANES)..self.ends[row] as usize
     }
+}
 
-    /// Chooses the items of the draws of `blocks` in this partition, and sums them up; `queries` has a row for each.
-    pub fn sum(
+/// What one task writes.
+struct PartTask<'a> {
+    part: &'a mut PartSums,
+    places: &'a mut [u32],
+    weights: &'a mut [f32],
+    rows: &'a mut [u32],
+}
+
+impl PartTask<'_> {
+    /// Chooses the items of the draws of `blocks` in this partition.
+    fn settle(
         &mut self,
         partition: usize,
         blocks: &[UserBlock],
         proposal: &dyn Proposal,
-        items: ItemTable<'_>,
-        rows: ItemRows<'_>,
-        queries: MatrixView<'_>,
+        partitions: &Partitions,
     ) {
-        let mut lap = Instant::now();
-        if self.vectors.rows() < queries.rows() || self.vectors.cols() != queries.cols() {
-            self.vectors = Matrix::zeros(queries.rows(), queries.cols());
-        }
-        self.ends.clear();
-        let counts = blocks.iter().flat_map(|block| block.negatives.spread.counts(partition));
-        let lines: usize = counts.map(|n| n.div_ceil(LANES)).sum();
-        self.places.resize(lines * LANES, 0);
-        self.weights.resize(lines * LANES, 0.0);
-        self.n_draws = 0;
-        let (mut start, here) = (0, rows.partitions.range(partition));
+        let PartSums { ends, n_draws, marks, .. } = &mut *self.part;
+        ends.clear();
+        *n_draws = 0;
+        let (mut start, here) = (0, partitions.range(partition));
         for block in blocks {
             for query in 0..block.negatives.n_queries() {
                 let draws = block.negatives.spread.draws(partition, query);
@@ -241,29 +321,41 @@ impl PartNegatives {
                 draws.settle_into(proposal, places, weights);
                 let excluded = block.negatives.excluded(query, here.clone());
                 if !excluded.is_empty() {
-                    self.buffers.marks.exclude(excluded, here.start, places, weights);
+                    marks.exclude(excluded, here.start, places, weights);
                 }
-                self.ends.push(end as u32);
-                self.n_draws += draws.n;
+                ends.push(end as u32);
+                *n_draws += draws.n;
                 start = next;
             }
         }
-        self.times.lap(Phase::Settle, &mut lap);
-        self.add_up(items, rows, queries);
-        self.times.lap(Phase::Softmax, &mut lap);
     }
 
     /// Sums up the settled draws.
     fn add_up(&mut self, items: ItemTable<'_>, rows: ItemRows<'_>, queries: MatrixView<'_>) {
-        let Self { places, weights, ends, sums, vectors, buffers, .. } = self;
-        let mut drawn = places.as_slice();
-        if !rows.by_place {
-            buffers.rows.clear();
-            buffers.rows.extend(drawn.iter().map(|&place| rows.of_place(place)));
-            drawn = &buffers.rows;
+        let PartSums { ends, sums, vectors, .. } = &mut *self.part;
+        if vectors.rows() < queries.rows() || vectors.cols() != queries.cols() {
+            *vectors = Matrix::zeros(queries.rows(), queries.cols());
         }
-        NegativeSum::of_each(queries, items, Drawn { ids: drawn, weights, ends }, vectors, sums);
+        for (row, &place) in self.rows.iter_mut().zip(&*self.places) {
+            *row = rows.of_place(place);
+        }
+        let ids = if rows.by_place { &*self.places } else { &*self.rows };
+        NegativeSum::of_each(queries, items, Drawn { ids, weights: self.weights, ends }, vectors, sums);
     }
+}
+
+/// Takes the first `n` off a list, or all of one that is not used.
+fn take<'a, T>(list: &mut &'a mut [T], n: usize) -> &'a mut [T] {
+    list.split_off_mut(..n.min(list.len())).expect("no more than there are")
+}
+
+/// Makes `values` `n` long. Where they must grow they do so by an eighth, which will last.
+fn fit<T: Copy + Default>(values: &mut Vec<T>, n: usize) {
+    if values.capacity() < n {
+        values.clear();
+        values.reserve_exact(n + n / 8);
+    }
+    values.resize(n, T::default());
 }
 
 /// A set of numbers as one bit each; cleared one by one, so that a use costs what it holds.

@@ -49,7 +49,7 @@ impl CpuBackend {
         let item_updates = rows.map(|rows| {
             let bias = bias_column(item_bias, &mut moments.item_bias);
             let table = RowTable { rows: items, moments: &mut moments.items, bias };
-            ItemUpdates::new(table, rows, (blocks, &self.parts), queries, update)
+            ItemUpdates::new(table, rows, (blocks, &self.negatives), queries, update)
         });
         let n_parts = rows.map_or(0, |rows| rows.partitions.len());
         let source = factored.map_or(hidden_gradient, |(_, gradient)| gradient);
