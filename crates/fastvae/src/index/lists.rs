@@ -1,7 +1,7 @@
 //! [`InvertedLists`]: the items of each cell that holds any.
 
 use crate::data::ItemId;
-use crate::math::lines::large_vec;
+use crate::math::List;
 
 /// Codebooks of an index, at most.
 pub(super) const MOST_CODEBOOKS: usize = 4;
@@ -12,8 +12,8 @@ pub(super) const MOST_CODEBOOKS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvertedLists {
     starts: Vec<u32>,
-    items: Vec<ItemId>,
-    cell_of: Vec<u32>,
+    items: List<ItemId>,
+    cell_of: List<u32>,
     codes: Vec<[u8; MOST_CODEBOOKS]>,
 }
 
@@ -43,7 +43,7 @@ impl InvertedLists {
         );
         // A stable counting sort by each code, the last codebook first, orders the items by code tuple
         // without a table of K^m counts.
-        let (mut items, mut sorted) = (large_vec(n_items, 0), large_vec(n_items, 0));
+        let (mut items, mut sorted) = (List::zeros(n_items), List::zeros(n_items));
         items.iter_mut().zip(0..).for_each(|(item, number): (&mut ItemId, u32)| *item = number);
         for column in columns.iter().rev() {
             let mut next = [0u32; 257];
@@ -53,7 +53,7 @@ impl InvertedLists {
             for k in 0..256 {
                 next[k + 1] += next[k];
             }
-            for &item in &items {
+            for &item in &*items {
                 let place = &mut next[usize::from(column[item as usize])];
                 sorted[*place as usize] = item;
                 *place += 1;

@@ -12,8 +12,11 @@ use crate::math::matrix::LANES;
 #[repr(C, align(64))]
 struct CacheLine([f32; LANES]);
 
-/// Memory from this size on is mapped. Also the size of a huge page on the common processors.
+/// The size of a huge page on the common processors: larger memory is on such pages.
 const HUGE_PAGE: usize = 2 << 20;
+/// Memory from this size on is mapped, so that it goes back when it is dropped. The allocator would keep it, and what is
+/// made anew from time to time, each a little larger than before, would leave ever more holes.
+const MAPPED: usize = 128 << 10;
 
 /// What a table of this many floats takes once all of it was touched.
 pub(crate) fn table_bytes(floats: u64) -> u64 {
@@ -21,28 +24,11 @@ pub(crate) fn table_bytes(floats: u64) -> u64 {
     if bytes >= HUGE_PAGE as u64 { bytes.next_multiple_of(HUGE_PAGE as u64) } else { bytes }
 }
 
-/// `n` times `value`, on huge pages where that is large: for lists of a number for each item, read in random order.
-pub(crate) fn large_vec<T: Copy>(n: usize, value: T) -> Vec<T> {
-    let mut values: Vec<T> = Vec::with_capacity(n);
-    #[cfg(target_os = "linux")]
-    {
-        let memory = values.spare_capacity_mut().as_mut_ptr_range();
-        let start = memory.start.addr().next_multiple_of(HUGE_PAGE);
-        let end = memory.end.addr() / HUGE_PAGE * HUGE_PAGE;
-        if start < end {
-            // SAFETY: the range lies within the allocation, and the advice changes no contents.
-            unsafe { libc::madvise(memory.start.with_addr(start).cast(), end - start, libc::MADV_HUGEPAGE) };
-        }
-    }
-    values.resize(n, value);
-    values
-}
-
 /// Floats in whole cache lines, zero at first.
 ///
 /// Rows of large tables are read in random order, and huge pages mean fewer misses of the address translation. The
 /// system gives them only to memory that is asked for before it is touched, which an allocator's zeroed memory of this
-/// alignment is not: it is written over. So large tables are mapped; pages are then taken when they are first written.
+/// alignment is not: it is written over. Pages of mapped memory are taken when they are first written.
 pub(super) struct Lines {
     start: NonNull<f32>,
     len: usize,
@@ -64,7 +50,7 @@ impl Lines {
     /// Zeros, `len` of them, a multiple of [`LANES`].
     pub fn zeros(len: usize) -> Self {
         debug_assert!(len.is_multiple_of(LANES), "whole lines");
-        if len * size_of::<f32>() >= HUGE_PAGE
+        if len * size_of::<f32>() >= MAPPED
             && let Some(mapped) = Self::mapped(len)
         {
             return mapped;
@@ -73,9 +59,14 @@ impl Lines {
         Self { start: NonNull::from(lines.as_mut_slice()).cast(), len, _owner: Owner::Heap(lines) }
     }
 
-    /// On huge pages if the system agrees; a refusal changes nothing but time.
+    /// On huge pages if it is large and the system agrees; a refusal changes nothing but time.
     fn mapped(len: usize) -> Option<Self> {
-        let bytes = (len * size_of::<f32>()).next_multiple_of(HUGE_PAGE);
+        let bytes = len * size_of::<f32>();
+        if bytes < HUGE_PAGE {
+            let mut map = MmapMut::map_anon(bytes).ok()?;
+            return Some(Self { start: NonNull::from(&mut map[..]).cast(), len, _owner: Owner::Map(map) });
+        }
+        let bytes = bytes.next_multiple_of(HUGE_PAGE);
         let mut map = MmapMut::map_anon(bytes + HUGE_PAGE).ok()?;
         let offset = map.as_ptr().align_offset(HUGE_PAGE);
         #[cfg(target_os = "linux")]
@@ -111,7 +102,7 @@ mod tests {
 
     #[test]
     fn small_and_large_memory_is_aligned_zero_and_copied_whole() {
-        for len in [0, LANES, HUGE_PAGE / 4 - LANES, HUGE_PAGE / 4, HUGE_PAGE + 5 * LANES] {
+        for len in [0, LANES, MAPPED / 4 - LANES, MAPPED / 4, HUGE_PAGE / 4 - LANES, HUGE_PAGE / 4, HUGE_PAGE + 5 * LANES] {
             let mut lines = Lines::zeros(len);
             assert_eq!(lines.as_slice().len(), len);
             assert!(lines.as_slice().as_ptr().addr().is_multiple_of(64), "{len}");
@@ -120,14 +111,6 @@ mod tests {
             let copy = lines.clone();
             lines.as_mut_slice().fill(-1.0);
             assert!(copy.as_slice().iter().enumerate().all(|(i, &x)| x == i as f32), "{len}");
-        }
-    }
-
-    #[test]
-    fn large_lists_hold_what_they_are_told() {
-        for n in [0, 5, 3 * HUGE_PAGE] {
-            let values = large_vec(n, 7u8);
-            assert!(values.len() == n && values.iter().all(|&value| value == 7));
         }
     }
 

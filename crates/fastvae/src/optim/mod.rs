@@ -12,9 +12,8 @@ mod missed;
 use fearless_simd::{f32x16, i32x16, prelude::*};
 
 use crate::config::{Config, MomentKind, Optimizer, WeightDecayMode};
-use crate::math::Matrix;
-use crate::math::lines::large_vec;
 use crate::math::matrix::LANES;
+use crate::math::{List, Matrix};
 
 const BETA1: f32 = 0.9;
 const BETA2: f32 = 0.999;
@@ -34,7 +33,7 @@ pub struct Moments {
     /// Numbers of `second` for each row of the table.
     pub second_stride: usize,
     /// The step, counted from 1, that touched each row last; 0 for none.
-    pub touched: Vec<u32>,
+    pub touched: List<u32>,
 }
 
 impl Moments {
@@ -50,7 +49,7 @@ impl Moments {
             MomentKind::Full => (Matrix::zeros(rows, cols), Matrix::zeros(rows, cols), table.stride()),
             MomentKind::Compact => (Matrix::zeros(rows, halves::words(cols)), Matrix::zeros(1, rows), 1),
         };
-        Self { first, second, second_stride, touched: large_vec(rows, 0) }
+        Self { first, second, second_stride, touched: List::zeros(rows) }
     }
 }
 

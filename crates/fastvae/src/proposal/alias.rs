@@ -3,8 +3,11 @@
 
 use std::hint::select_unpredictable;
 
+use bytemuck::{Pod, Zeroable};
+
 /// One slot: itself with probability `keep / 2^32`, else the slot `other`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
+#[repr(C)]
 pub(super) struct Slot {
     keep: u32,
     other: u32,

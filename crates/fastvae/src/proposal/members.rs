@@ -1,21 +1,22 @@
 //! [`Members`]: draws from spans of places by fixed weights, in constant time.
 
+use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 
 use super::alias::{self, Slot};
-use crate::math::lines::large_vec;
+use crate::math::List;
 
 /// One alias table for each of consecutive spans, end to end.
 #[derive(Debug, Clone)]
 pub(super) struct Members {
-    places: Vec<Place>,
+    places: List<Place>,
     /// Whether every span is short enough for one random word to make a draw.
     one_word: bool,
 }
 
 /// All that a draw which falls on a place may need, in one cache line.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(align(16))]
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(16))]
 struct Place {
     slot: Slot,
     /// ln of the weight at the place itself, and at the one that its slot names.
@@ -35,8 +36,8 @@ impl Members {
     /// With `log_weights` at the places and spans that begin at `starts`, the last entry being the end. Also
     /// returns the ln of the mass of each span.
     pub(super) fn new(log_weights: &[f32], starts: &[u32]) -> (Self, Vec<f64>) {
-        let mut places = large_vec(log_weights.len(), Place::default());
-        let mut rest = places.as_mut_slice();
+        let mut places = List::zeros(log_weights.len());
+        let mut rest = &mut *places;
         let mut spans = Vec::with_capacity(starts.len() - 1);
         for pair in starts.windows(2) {
             let (span, after) = rest.split_at_mut((pair[1] - pair[0]) as usize);

@@ -14,7 +14,7 @@ use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
 use crate::index::{IndexSettings, InvertedMultiIndex};
-use crate::math::{Matrix, Stream};
+use crate::math::{Matrix, Stream, simd};
 
 /// The weights of the items of a cell among themselves.
 #[derive(Debug, Clone)]
@@ -71,32 +71,32 @@ impl Midx {
         self.built.as_ref().expect("a refresh comes before the first query")
     }
 
-    /// ln of each item's weight with `bias`, shifted to a largest of 0 so that no sum overflows.
-    fn log_weights(&self, bias: Option<&[f32]>) -> Option<Vec<f32>> {
-        let mut weights: Vec<f32> = match (&self.within, bias) {
-            (Within::Uniform, None) => return None,
-            (Within::Uniform, Some(bias)) => bias.to_vec(),
-            (Within::Popularity(log_pop), None) => log_pop.clone(),
-            (Within::Popularity(log_pop), Some(bias)) => {
-                log_pop.iter().zip(bias).map(|(log_pop, b)| log_pop + b).collect()
-            }
+    /// ln of the weights of `items` with `bias`, shifted to a largest of 0 so that no sum overflows; None where all are
+    /// alike.
+    fn log_weights(&self, items: &[ItemId], bias: Option<&[f32]>) -> Option<Vec<f32>> {
+        let weight = |item: ItemId| match (&self.within, bias) {
+            (Within::Uniform, None) => 0.0,
+            (Within::Uniform, Some(bias)) => bias[item as usize],
+            (Within::Popularity(log_pop), None) => log_pop[item as usize],
+            (Within::Popularity(log_pop), Some(bias)) => log_pop[item as usize] + bias[item as usize],
         };
-        let largest = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if matches!(self.within, Within::Uniform) && bias.is_none() {
+            return None;
+        }
+        let mut weights: Vec<f32> = items.iter().map(|&item| weight(item)).collect();
+        let largest = simd::max(&weights);
         weights.iter_mut().for_each(|weight| *weight -= largest);
         Some(weights)
     }
 
     fn build(&self, index: InvertedMultiIndex, bias: Option<Vec<f32>>) -> Built {
-        let log_weights = self.log_weights(bias.as_deref());
         let lists = index.lists();
-        let (log_masses, members) = match log_weights {
+        let (log_masses, members) = match self.log_weights(lists.all_items(), bias.as_deref()) {
             None => {
                 let sizes = lists.starts().windows(2).map(|pair| f64::from(pair[1] - pair[0]));
                 (sizes.map(f64::ln).collect(), None)
             }
-            Some(log_weights) => {
-                let by_place: Vec<f32> =
-                    lists.all_items().iter().map(|&item| log_weights[item as usize]).collect();
+            Some(by_place) => {
                 let (members, log_masses) = Members::new(&by_place, lists.starts());
                 (log_masses, Some(members))
             }
@@ -120,8 +120,10 @@ impl Proposal for Midx {
     }
 
     fn refresh(&mut self, items: ItemTable<'_>, seed: u64, epoch: u32) -> Result<()> {
-        let warm = self.built.as_ref().map(|built| &built.index);
-        let index = InvertedMultiIndex::build(items.vectors, self.settings, warm, seed, epoch)?;
+        // All but the index is given back first, so that the new takes its place in memory.
+        let warm = self.built.take().map(|built| built.index);
+        let index = InvertedMultiIndex::build(items.vectors, self.settings, warm.as_ref(), seed, epoch)?;
+        drop(warm);
         self.built = Some(self.build(index, items.bias.map(<[f32]>::to_vec)));
         Ok(())
     }

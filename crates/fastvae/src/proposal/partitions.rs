@@ -5,7 +5,7 @@
 
 use crate::config::Config;
 use crate::data::ItemId;
-use crate::math::lines::large_vec;
+use crate::math::List;
 
 /// Bytes of item vectors that a partition should hold: with the gradients and moments of its rows, they fit a small
 /// second-level cache.
@@ -38,8 +38,8 @@ fn by_stretch(starts: &[u32]) -> Vec<u32> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Order {
-    items: Vec<ItemId>,
-    places: Vec<u32>,
+    items: List<ItemId>,
+    places: List<u32>,
 }
 
 impl Partitions {
@@ -60,8 +60,7 @@ impl Partitions {
 
     /// The items in the order of inverted lists, cut only where a list ends, in about `wanted` parts.
     pub fn lists(items: &[ItemId], list_starts: &[u32], wanted: usize) -> Self {
-        let (mut places, mut order) = (large_vec(items.len(), 0), large_vec(items.len(), 0));
-        order.copy_from_slice(items);
+        let (mut places, order) = (List::zeros(items.len()), List::from(items));
         for (place, &item) in items.iter().enumerate() {
             places[item as usize] = place as u32;
         }

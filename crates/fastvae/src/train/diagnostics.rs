@@ -14,6 +14,8 @@ use crate::train::ProposalDiagnostics;
 const USERS: usize = 8;
 /// Item scores computed in all, at most.
 const MAX_SCORES: usize = 8_000_000;
+/// Items whose probabilities are computed at a time.
+const ITEMS: usize = 4096;
 
 /// Looks at a sample of users, another one each epoch. None for a model that does not sample.
 pub(super) fn diagnose(
@@ -72,15 +74,16 @@ fn measure(
         let e = f64::from(w - top).exp();
         (sum + e, squares + e * e)
     });
-    let all: Vec<ItemId> = (0..n_items as ItemId).collect();
-    let mut log_q = vec![0.0; n_items];
-    proposal.log_q(&all, query, items, &mut scratch, &mut log_q);
     let top = simd::max(&logits);
     let log_sum = f64::from(top) + logits.iter().map(|&l| f64::from(l - top).exp()).sum::<f64>().ln();
-    let divergence: f64 = log_q
-        .iter()
-        .zip(&logits)
-        .map(|(&q, &l)| f64::from(q).exp() * (f64::from(q) - (f64::from(l) - log_sum)))
-        .sum();
+    let (mut divergence, mut log_q) = (0.0, Vec::new());
+    for (logits, first) in logits.chunks(ITEMS).zip((0..).step_by(ITEMS)) {
+        let these: Vec<ItemId> = (first..).take(logits.len()).collect();
+        log_q.resize(logits.len(), 0.0);
+        proposal.log_q(&these, query, items, &mut scratch, &mut log_q);
+        for (&q, &l) in log_q.iter().zip(logits) {
+            divergence += f64::from(q).exp() * (f64::from(q) - (f64::from(l) - log_sum));
+        }
+    }
     (divergence.max(0.0), sum * sum / squares / n as f64)
 }

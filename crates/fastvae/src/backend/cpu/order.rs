@@ -40,7 +40,7 @@ pub(super) fn permute(team: &mut Team, table: RowTable<'_>, partitions: &Partiti
     } else {
         reorder(second);
     }
-    *touched = (0..touched.len()).map(|row| touched[source(row)]).collect();
+    reorder_column(touched, source);
     if let Some(bias) = table.bias {
         for column in [bias.values, bias.first, bias.second] {
             reorder_column(column, source);
@@ -48,8 +48,8 @@ pub(super) fn permute(team: &mut Team, table: RowTable<'_>, partitions: &Partiti
     }
 }
 
-fn reorder_column(column: &mut [f32], source: impl Fn(usize) -> usize) {
-    let reordered: Vec<f32> = (0..column.len()).map(|row| column[source(row)]).collect();
+fn reorder_column<T: Copy>(column: &mut [T], source: impl Fn(usize) -> usize) {
+    let reordered: Vec<T> = (0..column.len()).map(|row| column[source(row)]).collect();
     column.copy_from_slice(&reordered);
 }
 
@@ -57,6 +57,7 @@ fn reorder_column(column: &mut [f32], source: impl Fn(usize) -> usize) {
 mod tests {
     use super::*;
     use crate::backend::cpu::rows::BiasColumn;
+    use crate::math::List;
 
     #[test]
     fn there_and_back_changes_nothing_and_there_is_the_order_of_the_places() {
@@ -64,7 +65,7 @@ mod tests {
         let partitions = Partitions::lists(&items, &[0, 400, 1300], 2);
         let values: Vec<f32> = (0..1300 * 3).map(|x| x as f32).collect();
         let mut rows = Matrix::from_rows(1300, 3, &values);
-        let touched = (0..1300).collect();
+        let touched = List::from(&(0..1300).collect::<Vec<_>>()[..]);
         let second_stride = rows.stride();
         let mut moments = Moments { first: rows.clone(), second: rows.clone(), second_stride, touched };
         let mut columns = [0, 1, 2].map(|c| (0..1300).map(|row| (row * 10 + c) as f32).collect::<Vec<_>>());
