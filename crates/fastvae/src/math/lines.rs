@@ -13,7 +13,7 @@ use crate::math::matrix::LANES;
 struct CacheLine([f32; LANES]);
 
 /// The size of a huge page on the common processors: larger memory is on such pages.
-const HUGE_PAGE: usize = 2 << 20;
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
 /// Memory from this size on is mapped, so that it goes back when it is dropped. The allocator would keep it, and what is
 /// made anew from time to time, each a little larger than before, would leave ever more holes.
 const MAPPED: usize = 128 << 10;

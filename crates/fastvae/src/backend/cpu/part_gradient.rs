@@ -6,6 +6,7 @@
 use fearless_simd::{f32x16, prelude::*};
 
 use crate::math::Matrix;
+use crate::math::lines::HUGE_PAGE;
 use crate::math::matrix::LANES;
 
 /// Gradient rows; zero between uses, so that its memory serves one partition after the other.
@@ -29,6 +30,8 @@ impl PartGradient {
     /// Makes room for `n_rows` rows of `cols` columns.
     pub fn fit(&mut self, n_rows: usize, cols: usize) {
         if self.rows.rows() < n_rows || self.rows.cols() != cols {
+            // They are added to in random order: on a huge page, no row waits for its address.
+            let n_rows = n_rows.max(HUGE_PAGE / size_of::<f32>() / cols.next_multiple_of(LANES));
             self.rows = Matrix::zeros(n_rows, cols);
             self.bias = vec![0.0; n_rows];
         }
