@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::backend::device_bytes;
 use crate::config::{Config, ModelKind, MomentKind, ProposalKind};
-use crate::math::lines::table_bytes;
+use crate::math::lines::{HUGE_PAGE, table_bytes};
 use crate::math::matrix::LANES;
 use crate::optim::halves::words;
 use crate::proposal::Partitions;
@@ -18,14 +18,19 @@ const FLOAT: u64 = 4;
 const ENTRY: u64 = 12;
 /// A draw: place and logit.
 const DRAW: u64 = 8;
+/// What sorts the entries of a partition by item, for each: itself twice, its source, its run.
+const SORTED: u64 = 2 * ENTRY + 8 + 8;
 /// Bytes of draws that fell in the same cell: cell, count and ln Q.
 const RUN: u64 = 12;
-/// Share by which buffers that grow by doubling exceed what is in them, on average.
-const GROWTH: f64 = 1.5;
+/// How much more lists of entries take than what is in them on average: they grow by doubling, and to the most that any
+/// batch has put there.
+const GROWTH: f64 = 6.0;
+/// As `GROWTH`, of where draws fell, which differs less from batch to batch.
+const SPREAD_GROWTH: f64 = 1.5;
 /// Integer identifiers that ascend, as most files have them; strings take a few times this.
 const ID: u64 = 8;
 /// The program itself: code, thread stacks, the allocator's slack.
-const PROGRAM: u64 = 16_000_000;
+const PROGRAM: u64 = 14_000_000;
 /// Bytes for each row of a file while it is read: pairs as they come and sorted copies (12 to 20 measured).
 const READING: u64 = 15;
 /// Copies of the dense layer that its products pack and keep for each thread (4 to 5 measured).
@@ -84,13 +89,16 @@ impl MemoryPlan {
         let map = config.encoder_rank as u64 * hidden;
         let parameters = parameter_bytes(config, n_items, stride);
         let bias = if config.item_bias { items * FLOAT } else { 0 };
-        // A row, its first and its second moments.
+        // A row, its first and its second moments, and when it was touched last.
         let with_moments = |row: u64, kind: MomentKind| match kind {
-            MomentKind::Full => (3 * table_bytes(items * row), format!("3 x items x {row} x 4")),
+            MomentKind::Full => {
+                let bytes = 3 * table_bytes(items * row) + table_bytes(items);
+                (bytes, format!("items x (3 x {row} + 1) x 4"))
+            }
             MomentKind::Compact => {
                 let words = words(row as usize) as u64;
-                let bytes = table_bytes(items * row) + table_bytes(items * words) + table_bytes(items);
-                (bytes, format!("items x ({row} + {words} + 1) x 4"))
+                let bytes = table_bytes(items * row) + table_bytes(items * words) + 2 * table_bytes(items);
+                (bytes, format!("items x ({row} + {words} + 2) x 4"))
             }
         };
         let mut parts = Vec::new();
@@ -142,13 +150,14 @@ impl MemoryPlan {
         add("proposal", proposal_bytes(config, n_items), proposal_formula(config));
         let threads = config.n_threads() as u64;
         add(
-            "diagnostics and evaluation",
-            diagnostics_bytes(config, items, threads) + users * 8 + items * 4,
-            "scores of a few users over the whole catalogue".to_string(),
+            "diagnostics, evaluation, saving",
+            (diagnostics_bytes(config, items, threads) + users * 8 + items * 4)
+                .max(saving_bytes(config, items)),
+            "scores of a user for each thread, or a copy of the index".to_string(),
         );
         add("program", PROGRAM, "code, stacks, slack".to_string());
         let exact = parameter_bytes(config, n_items, |n| n as u64);
-        // Moments of the tables, on disk.
+        // Moments of the tables, on disk; with them, when each row was touched last.
         let (columns, kinds) =
             ([config.encoder_columns(), config.latent], [config.moments, config.item_moments()]);
         let full = 2 * columns.iter().sum::<usize>() as u64 * items * FLOAT;
@@ -163,9 +172,9 @@ impl MemoryPlan {
             gpu_bytes: device_bytes(config, n_users, n_items, n_interactions),
             reading_bytes: PROGRAM / 2 + interactions * READING + (users + items) * ID,
             checkpoint_bytes: exact * if validates { 4 } else { 3 } - full
-                + kept as u64 * items * FLOAT
-                + proposal_bytes(config, n_items) / 2,
-            model_bytes: exact + items * (4 + ID) + proposal_bytes(config, n_items) / 4,
+                + (kept as u64 + 2) * items * FLOAT
+                + stored_index_bytes(config, items),
+            model_bytes: exact + items * (FLOAT + ID) + stored_index_bytes(config, items),
         }
     }
 
@@ -253,31 +262,40 @@ fn batch_bytes(config: &Config, n_users: usize, n_items: usize, n_interactions: 
         * (2.0 * (stride(config.hidden) + stride(config.encoder_rank)) as f64
             + stride(2 * config.latent) as f64
             + 2.0 * samples * stride(config.latent) as f64);
-    let negatives = match config.model {
-        ModelKind::FastVae => config.negatives as f64,
+    let queries = batch * samples;
+    let kept = batch * history * (1.0 - f64::from(config.dropout));
+    let positives = queries * history;
+    // Entries of the encoder and of the items, and the rows and weights that they are made from.
+    let entries = ENTRY as f64 * GROWTH * (kept + positives) + 2.0 * DRAW as f64 * (kept + positives);
+    let sampled = match config.model {
+        ModelKind::FastVae => sampled_bytes(config, n_items, queries, positives),
         ModelKind::MultVae => 0.0,
     };
-    let entries = batch * (history * (1.0 - f64::from(config.dropout)) + samples * history);
-    let draws = batch * samples * negatives;
-    // What one thread adds up at a time: a partition of the draws grouped, or of the gradients.
-    let parts_at_once = config.n_threads() as f64 / Partitions::wanted(config, n_items) as f64;
-    let rows = n_items as f64 * stride(config.latent) as f64 * FLOAT as f64;
-    let added_up = parts_at_once * if draws < n_items as f64 { DRAW as f64 * GROWTH * draws } else { rows };
-    // Where the draws of each query fell, and its sums over each partition.
+    (FLOAT as f64 * matrices + entries + sampled) as u64
+}
+
+/// What a step holds of its negatives, and what it sums them up in.
+fn sampled_bytes(config: &Config, n_items: usize, queries: f64, positives: f64) -> f64 {
+    let n_parts = Partitions::wanted(config, n_items) as f64;
+    let row = stride(config.latent) as f64 * FLOAT as f64;
+    let negatives = config.negatives as f64;
+    let reorders = reorders(config, n_items);
+    // The draws of a query in a partition fill whole lines; their rows are listed apart where they are not the places.
+    let padded = negatives + n_parts.min(negatives) * LANES as f64 / 2.0;
+    let draws = queries * padded * (DRAW + if reorders { 0 } else { FLOAT }) as f64;
     let slots = (config.codewords as f64).powi(config.codebooks as i32);
-    let spread = match config.model {
-        ModelKind::FastVae => {
-            let sums = (Partitions::wanted(config, n_items) as u64 * stride(config.latent)) as f64;
-            batch * samples * (RUN as f64 * negatives.min(slots) + FLOAT as f64 * sums)
-        }
-        ModelKind::MultVae => 0.0,
+    let spread = queries * RUN as f64 * SPREAD_GROWTH * negatives.min(slots);
+    // Of each query in each partition: where its draws end, its sums and factor.
+    let sums = queries * n_parts * (row + (2 * DRAW + FLOAT) as f64);
+    let entries = queries * negatives + positives;
+    // One partition for each thread: its gradients, or its entries in the order of the items.
+    let added_up = if entries >= n_items as f64 {
+        (n_items as f64 * row / n_parts).max(HUGE_PAGE as f64)
+    } else {
+        SORTED as f64 * SPREAD_GROWTH * entries / n_parts
     };
-    let places = if reorders(config, n_items) { n_items as f64 * stride(config.latent) as f64 } else { 0.0 };
-    (FLOAT as f64 * (matrices + places)
-        + ENTRY as f64 * GROWTH * entries
-        + DRAW as f64 * GROWTH * draws
-        + spread
-        + added_up) as u64
+    let spare = if reorders { table_bytes(n_items as u64 * stride(config.latent)) as f64 } else { 0.0 };
+    draws + spread + sums + config.n_threads() as f64 * added_up + spare
 }
 
 /// Whether a step puts the item tables into the order of the cells, which takes a spare table.
@@ -297,17 +315,30 @@ fn proposal_bytes(config: &Config, n_items: usize) -> u64 {
     if config.model == ModelKind::MultVae {
         return 0;
     }
-    // Codes, the items of each cell, the cell of each item and its place; the scatter of one refresh.
-    let index = items * (config.codebooks as u64 + 4 + 4 + 4 + 4 + 4);
+    // Codes, the items of each cell and the cell of each item, of the last refresh too while the next one runs; the items
+    // by place and the places.
+    let index = 2 * (items * config.codebooks as u64 + 2 * table_bytes(items)) + 2 * table_bytes(items);
     match config.proposal {
         ProposalKind::Uniform | ProposalKind::Dns | ProposalKind::Softmax => 0,
         ProposalKind::Popularity => items * 16,
         ProposalKind::MidxExact | ProposalKind::MidxUniform => index,
-        ProposalKind::MidxPopularity => index + items * (16 + 4),
+        // Weights by item; those within the cells take the place of the last index.
+        ProposalKind::MidxPopularity => index + table_bytes(4 * items) - 2 * table_bytes(items) + 4 * items,
         ProposalKind::Kernel => {
             let leaves = items.div_ceil(config.latent.max(1) as u64);
             2 * leaves * (config.latent as u64 * (config.latent as u64 + 1) / 2 + 2) * FLOAT
         }
+    }
+}
+
+/// Its codes, as files hold them.
+fn stored_index_bytes(config: &Config, items: u64) -> u64 {
+    match (config.model, config.proposal) {
+        (
+            ModelKind::FastVae,
+            ProposalKind::MidxExact | ProposalKind::MidxUniform | ProposalKind::MidxPopularity,
+        ) => items * config.codebooks as u64,
+        _ => 0,
     }
 }
 
@@ -324,10 +355,19 @@ fn proposal_formula(config: &Config) -> String {
 
 fn diagnostics_bytes(config: &Config, items: u64, threads: u64) -> u64 {
     match config.model {
-        // Logits, ln Q and a list of all items for each user that a thread looks at.
-        ModelKind::FastVae => 12 * items * threads.min(8),
+        // The logits of the user that a thread looks at.
+        ModelKind::FastVae => FLOAT * items * threads.min(8),
         ModelKind::MultVae => 0,
     }
+}
+
+/// What a model holds beside its parameters: a copy of the index, and how often each item was met.
+fn saving_bytes(config: &Config, items: u64) -> u64 {
+    let index = match config.model {
+        ModelKind::FastVae => items * (config.codebooks as u64 + 2 * FLOAT),
+        ModelKind::MultVae => 0,
+    };
+    index + items * FLOAT
 }
 
 #[cfg(test)]
@@ -346,8 +386,8 @@ mod tests {
     #[test]
     fn a_million_items_with_the_paper_preset_take_tables_of_232_columns_and_half_of_that_for_moments() {
         let plan = MemoryPlan::of(&Config::paper(), 100_000, 1_000_000, 1_000_000);
-        assert_eq!(part(&plan, "encoder with moments"), tables(1, 208) + tables(1, 112) + tables(1, 1));
-        assert_eq!(part(&plan, "item vectors with moments"), tables(1, 32) + tables(1, 16) + tables(1, 1));
+        assert_eq!(part(&plan, "encoder with moments"), tables(1, 208) + tables(1, 112) + tables(2, 1));
+        assert_eq!(part(&plan, "item vectors with moments"), tables(1, 32) + tables(1, 16) + tables(2, 1));
         assert_eq!(part(&plan, "interactions"), 4_000_000 + 800_000);
         assert!(!plan.parts.iter().any(|part| part.name == "parameters of the best epoch"));
         assert!((1_480_000_000..1_800_000_000).contains(&plan.peak_bytes()), "{}", plan.peak_bytes());
@@ -360,9 +400,9 @@ mod tests {
             MemoryPlan::of(&config, 100_000, 1_000_000, 1_000_000)
         };
         let (full, compact) = (plan(MomentKind::Full), plan(MomentKind::Compact));
-        assert_eq!(part(&full, "encoder with moments"), tables(3, 208));
-        assert_eq!(part(&full, "item vectors with moments"), tables(3, 32));
-        assert_eq!(part(&compact, "encoder with moments"), tables(1, 208) + tables(1, 112) + tables(1, 1));
+        assert_eq!(part(&full, "encoder with moments"), tables(3, 208) + tables(1, 1));
+        assert_eq!(part(&full, "item vectors with moments"), tables(3, 32) + tables(1, 1));
+        assert_eq!(part(&compact, "encoder with moments"), tables(1, 208) + tables(1, 112) + tables(2, 1));
         let saved = tables(2, 208) + tables(2, 32) - tables(1, 112) - tables(1, 16) - tables(2, 1);
         assert_eq!(compact.peak_bytes(), full.peak_bytes() - saved);
         let saved = 2 * (200 + 32) - 112 - 16 - 2;
@@ -375,7 +415,7 @@ mod tests {
     fn a_factored_encoder_is_as_narrow_as_its_rank() {
         let config = Config { encoder_rank: 32, ..Config::paper() };
         let plan = MemoryPlan::of(&config, 100_000, 1_000_000, 1_000_000);
-        assert_eq!(part(&plan, "encoder with moments"), tables(1, 32) + tables(1, 16) + tables(1, 1));
+        assert_eq!(part(&plan, "encoder with moments"), tables(1, 32) + tables(1, 16) + tables(2, 1));
         assert!(plan.model_bytes < 1_000_000 * (32 + 32) * 4 + 40_000_000);
     }
 

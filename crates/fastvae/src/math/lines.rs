@@ -102,7 +102,15 @@ mod tests {
 
     #[test]
     fn small_and_large_memory_is_aligned_zero_and_copied_whole() {
-        for len in [0, LANES, MAPPED / 4 - LANES, MAPPED / 4, HUGE_PAGE / 4 - LANES, HUGE_PAGE / 4, HUGE_PAGE + 5 * LANES] {
+        for len in [
+            0,
+            LANES,
+            MAPPED / 4 - LANES,
+            MAPPED / 4,
+            HUGE_PAGE / 4 - LANES,
+            HUGE_PAGE / 4,
+            HUGE_PAGE + 5 * LANES,
+        ] {
             let mut lines = Lines::zeros(len);
             assert_eq!(lines.as_slice().len(), len);
             assert!(lines.as_slice().as_ptr().addr().is_multiple_of(64), "{len}");
