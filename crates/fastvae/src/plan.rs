@@ -294,11 +294,10 @@ fn sampled_bytes(config: &Config, n_items: usize, queries: f64, positives: f64) 
     } else {
         SORTED as f64 * SPREAD_GROWTH * entries / n_parts
     };
-    let spare = if reorders { table_bytes(n_items as u64 * stride(config.latent)) as f64 } else { 0.0 };
-    draws + spread + sums + config.n_threads() as f64 * added_up + spare
+    draws + spread + sums + config.n_threads() as f64 * added_up
 }
 
-/// Whether a step puts the item tables into the order of the cells, which takes a spare table.
+/// Whether a step puts the item tables into the order of the cells.
 fn reorders(config: &Config, n_items: usize) -> bool {
     let midx = matches!(config.proposal, ProposalKind::MidxPopularity | ProposalKind::MidxUniform);
     let draws = config.batch * config.latent_samples * config.negatives;

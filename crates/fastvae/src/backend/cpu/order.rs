@@ -1,63 +1,64 @@
 //! The item tables in the order of the items or of the proposal's partitions.
 
+use bytemuck::cast_slice_mut;
+
 use crate::backend::cpu::rows::RowTable;
 use crate::backend::cpu::team::Team;
-use crate::math::Matrix;
 use crate::optim::Moments;
 use crate::proposal::Partitions;
 
-/// Rows copied by one task.
-const ROWS: usize = 512;
-
-/// Reorders the rows of a table, its moments and its bias: from the order of the items to that of the places, or
-/// back. Takes the memory of one table meanwhile.
+/// Reorders the rows of a table, its moments and its bias in place: from the order of the items to that of the places, or
+/// back.
 pub(super) fn permute(team: &mut Team, table: RowTable<'_>, partitions: &Partitions, to_places: bool) {
     // The row that comes to stand at `row`.
     let source = |row: usize| match to_places {
         true => partitions.item(row as u32) as usize,
         false => partitions.place(row as u32) as usize,
     };
-    let mut spare = Matrix::zeros(table.rows.rows(), table.rows.cols());
+    let n = table.rows.rows();
     let Moments { first, second, second_stride, touched } = table.moments;
-    let shared = *second_stride == 1;
-    let mut reorder = |matrix: &mut Matrix| {
-        let stride = matrix.stride();
-        if spare.cols() != matrix.cols() {
-            spare = Matrix::zeros(matrix.rows(), matrix.cols());
-        }
-        let mut chunks: Vec<&mut [f32]> = spare.data_mut().chunks_mut(ROWS * stride).collect();
-        team.for_each_mut(&mut chunks, |chunk, rows| {
-            for (k, row) in rows.chunks_exact_mut(stride).enumerate() {
-                row.copy_from_slice(matrix.row(source(chunk * ROWS + k)));
-            }
-        });
-        std::mem::swap(matrix, &mut spare);
-    };
-    reorder(table.rows);
-    reorder(first);
-    if shared {
-        reorder_column(&mut second.data_mut()[..touched.len()], source);
-    } else {
-        reorder(second);
-    }
-    reorder_column(touched, source);
+    let strides = [table.rows.stride(), first.stride(), *second_stride];
+    let mut lists = vec![
+        (table.rows.data_mut(), strides[0]),
+        (first.data_mut(), strides[1]),
+        (second.data_mut(), strides[2]),
+        (cast_slice_mut(touched), 1),
+    ];
     if let Some(bias) = table.bias {
-        for column in [bias.values, bias.first, bias.second] {
-            reorder_column(column, source);
-        }
+        lists.extend([bias.values, bias.first, bias.second].map(|column| (column, 1)));
     }
+    team.for_each_mut(&mut lists, |_, (values, stride)| reorder(&mut values[..n * *stride], *stride, source));
 }
 
-fn reorder_column<T: Copy>(column: &mut [T], source: impl Fn(usize) -> usize) {
-    let reordered: Vec<T> = (0..column.len()).map(|row| column[source(row)]).collect();
-    column.copy_from_slice(&reordered);
+/// Moves rows of `stride` numbers, that of `source(row)` to `row`, one cycle of the permutation after the other. No second
+/// table is taken for it: fresh memory would cost more time than the rows.
+fn reorder(values: &mut [f32], stride: usize, source: impl Fn(usize) -> usize) {
+    let mut done = vec![false; values.len() / stride];
+    let mut held = vec![0.0; stride];
+    for start in 0..done.len() {
+        if done[start] {
+            continue;
+        }
+        held.copy_from_slice(&values[start * stride..][..stride]);
+        let mut row = start;
+        loop {
+            done[row] = true;
+            let from = source(row);
+            if from == start {
+                break;
+            }
+            values.copy_within(from * stride..(from + 1) * stride, row * stride);
+            row = from;
+        }
+        values[row * stride..][..stride].copy_from_slice(&held);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::cpu::rows::BiasColumn;
-    use crate::math::List;
+    use crate::math::{List, Matrix};
 
     #[test]
     fn there_and_back_changes_nothing_and_there_is_the_order_of_the_places() {
