@@ -5,6 +5,9 @@
 //! exp(b_i) where items have a bias (as it was at the last refresh). Since w_i does not depend on the query,
 //! a query costs O(K D + K^2) and a draw O(1).
 
+use bytemuck::{Pod, Zeroable};
+use rayon::prelude::*;
+
 use super::cells::Cells;
 use super::members::Members;
 use super::settle::settle;
@@ -14,7 +17,7 @@ use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
 use crate::index::{IndexSettings, InvertedMultiIndex};
-use crate::math::{Matrix, Stream, simd};
+use crate::math::{List, Matrix, Stream};
 
 /// The weights of the items of a cell among themselves.
 #[derive(Debug, Clone)]
@@ -42,6 +45,8 @@ pub struct Midx {
 struct Built {
     index: InvertedMultiIndex,
     cells: Cells,
+    /// What ln Q of each item takes: histories name items in no order, and each costs one look.
+    items: List<ItemEntry>,
     /// The bias that the weights hold, for the state.
     bias: Option<Vec<f32>>,
     /// Draws within the cells; none where all items of a cell are alike.
@@ -49,6 +54,14 @@ struct Built {
     partitions: Partitions,
     /// The slot of the cells where each partition ends.
     slot_ends: Vec<u32>,
+}
+
+/// The slot of an item's cell, and ln of its weight in it.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct ItemEntry {
+    slot: u32,
+    log_weight: f32,
 }
 
 impl Midx {
@@ -71,32 +84,32 @@ impl Midx {
         self.built.as_ref().expect("a refresh comes before the first query")
     }
 
-    /// ln of the weights of `items` with `bias`, shifted to a largest of 0 so that no sum overflows; None where all are
+    /// ln of each item's weight within its cell, shifted to a largest of 0 so that no sum overflows; None where all are
     /// alike.
-    fn log_weights(&self, items: &[ItemId], bias: Option<&[f32]>) -> Option<Vec<f32>> {
-        let weight = |item: ItemId| match (&self.within, bias) {
-            (Within::Uniform, None) => 0.0,
-            (Within::Uniform, Some(bias)) => bias[item as usize],
-            (Within::Popularity(log_pop), None) => log_pop[item as usize],
-            (Within::Popularity(log_pop), Some(bias)) => log_pop[item as usize] + bias[item as usize],
+    fn log_weights(&self, bias: Option<&[f32]>) -> Option<impl Fn(ItemId) -> f32 + Sync> {
+        let log_pop = match &self.within {
+            Within::Uniform => None,
+            Within::Popularity(log_pop) => Some(log_pop.as_slice()),
         };
-        if matches!(self.within, Within::Uniform) && bias.is_none() {
+        if log_pop.is_none() && bias.is_none() {
             return None;
         }
-        let mut weights: Vec<f32> = items.iter().map(|&item| weight(item)).collect();
-        let largest = simd::max(&weights);
-        weights.iter_mut().for_each(|weight| *weight -= largest);
-        Some(weights)
+        let value = |list: Option<&[f32]>, item: ItemId| list.map_or(0.0, |list| list[item as usize]);
+        let weight = move |item| value(log_pop, item) + value(bias, item);
+        let largest = (0..self.n_items as ItemId).map(weight).fold(f32::NEG_INFINITY, f32::max);
+        Some(move |item| weight(item) - largest)
     }
 
     fn build(&self, index: InvertedMultiIndex, bias: Option<Vec<f32>>) -> Built {
         let lists = index.lists();
-        let (log_masses, members) = match self.log_weights(lists.all_items(), bias.as_deref()) {
+        let log_weights = self.log_weights(bias.as_deref());
+        let (log_masses, members) = match &log_weights {
             None => {
                 let sizes = lists.starts().windows(2).map(|pair| f64::from(pair[1] - pair[0]));
                 (sizes.map(f64::ln).collect(), None)
             }
-            Some(by_place) => {
+            Some(log_weight) => {
+                let by_place: Vec<f32> = lists.all_items().iter().map(|&item| log_weight(item)).collect();
                 let (members, log_masses) = Members::new(&by_place, lists.starts());
                 (log_masses, Some(members))
             }
@@ -107,7 +120,15 @@ impl Midx {
             .iter()
             .map(|&end| 1 + cells.slot_of(&index, partitions.item(end - 1) as usize) as u32)
             .collect();
-        Built { index, cells, bias, members, partitions, slot_ends }
+        let mut items = List::zeros(self.n_items);
+        items.par_iter_mut().enumerate().for_each(|(item, entry)| {
+            *entry = ItemEntry {
+                slot: cells.slot_of(&index, item) as u32,
+                log_weight: log_weights.as_ref().map_or(0.0, |log_weight| log_weight(item as ItemId)),
+            };
+        });
+        drop(log_weights);
+        Built { index, cells, items, bias, members, partitions, slot_ends }
     }
 }
 
@@ -172,10 +193,8 @@ impl Proposal for Midx {
     fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, scratch: &mut Scratch, log_q: &mut [f32]) {
         let built = self.built();
         for (out, &item) in log_q.iter_mut().zip(of) {
-            let slot = built.cells.slot_of(&built.index, item as usize);
-            let place = built.partitions.place(item);
-            let log_weight = built.members.as_ref().map_or(0.0, |members| members.log_weight(place));
-            *out = scratch.log_base[slot] + log_weight;
+            let ItemEntry { slot, log_weight } = built.items[item as usize];
+            *out = scratch.log_base[slot as usize] + log_weight;
         }
     }
 

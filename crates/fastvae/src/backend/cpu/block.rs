@@ -236,9 +236,9 @@ impl UserBlock {
             let scratch = &mut self.scratch;
             proposal.prepare(query, items, scratch);
             proposal.spread(config.negatives, query, items, &stream, scratch, &mut negatives.spread);
-            negatives.push_positives(history.iter().map(|&item| item_rows.of_item(item)));
+            negatives.push_positives(history, item_rows.partitions);
             match estimator {
-                Estimator::Stratified => negatives.exclude(history, item_rows.partitions),
+                Estimator::Stratified => negatives.exclude_positives(),
                 Estimator::Sampled => {
                     let correction = negatives.push_corrections();
                     proposal.correction(history, query, items, scratch, correction);
@@ -271,7 +271,8 @@ impl UserBlock {
             let row = rows.first * samples + at;
             let gradient = &mut rows.query_gradient[at * stride..][..stride];
             let sum = negatives.gather(row, &mut self.factors, gradient);
-            let (positive_rows, correction) = self.negatives.positives(at);
+            let (places, correction) = self.negatives.positives(at);
+            let positive_rows = if item_rows.by_place { places } else { history.items };
             let positives = Positives { items: positive_rows, weights: history.weights, correction };
             let query = &rows.queries[at * stride..][..stride];
             let sum = (&sum, config.negatives);
@@ -279,8 +280,7 @@ impl UserBlock {
             self.report.likelihood_loss += loss * f64::from(share);
             gradient.iter_mut().for_each(|g| *g *= share);
             let row = row as u32;
-            for (&item_row, &weight) in positive_rows.iter().zip(&self.softmax.positives) {
-                let place = item_rows.place_of(item_row);
+            for (&place, &weight) in places.iter().zip(&self.softmax.positives) {
                 let entry = Entry { item: place, row, weight: weight * share };
                 self.targets.push(partitions.of_place(place), entry);
             }

@@ -33,17 +33,6 @@ impl ItemRows<'_> {
     pub fn of_place(&self, place: u32) -> u32 {
         if self.by_place { place } else { self.partitions.item(place) }
     }
-
-    /// The place of the item whose row is `row`.
-    #[inline(always)]
-    pub fn place_of(&self, row: u32) -> u32 {
-        if self.by_place { row } else { self.partitions.place(row) }
-    }
-
-    /// The row of `item`.
-    pub fn of_item(&self, item: ItemId) -> u32 {
-        if self.by_place { self.partitions.place(item) } else { item }
-    }
 }
 
 /// The negatives of a block of users.
@@ -51,29 +40,26 @@ impl ItemRows<'_> {
 pub(super) struct BlockNegatives {
     /// Where the draws of each query fell.
     pub spread: Spread,
-    /// The rows of each query's positives, query after query, and where they end.
-    positive_rows: Vec<u32>,
+    /// The places of each query's positives, query after query, and where they end.
+    positives: Vec<u32>,
     positive_ends: Vec<usize>,
     /// Their `ln Q`, for the sampled estimator; none for the other.
     correction: Vec<f32>,
     /// For each partition, what turns the weights of each query's draws into the gradients at their logits.
     factors: Vec<f32>,
-    /// The places of the positives of each query, ascending, for the stratified estimator.
+    /// The places of each query's positives in ascending order, for the stratified estimator; none for the other.
     excluded: Vec<u32>,
-    /// Where they end; none for the other estimator.
-    excluded_ends: Vec<u32>,
 }
 
 impl BlockNegatives {
     /// Forgets the last batch and makes room for `n_queries`.
     pub fn begin(&mut self, n_queries: usize, partitions: &Partitions) {
         self.spread.clear(partitions.len());
-        self.positive_rows.clear();
+        self.positives.clear();
         self.positive_ends.clear();
         self.correction.clear();
         self.factors.resize(partitions.len() * n_queries, 0.0);
         self.excluded.clear();
-        self.excluded_ends.clear();
     }
 
     /// Number of queries of this batch.
@@ -81,23 +67,28 @@ impl BlockNegatives {
         self.spread.n_queries()
     }
 
-    /// The rows of the positives of query `query`, and their corrections where there are any.
+    /// The places of the positives of query `query`, and their corrections where there are any.
     pub fn positives(&self, query: usize) -> (&[u32], &[f32]) {
+        let mine = self.of_query(query);
+        (&self.positives[mine.clone()], self.correction.get(mine).unwrap_or_default())
+    }
+
+    /// Which of the positives are those of query `query`.
+    fn of_query(&self, query: usize) -> Range<usize> {
         let start = if query == 0 { 0 } else { self.positive_ends[query - 1] };
-        let mine = start..self.positive_ends[query];
-        (&self.positive_rows[mine.clone()], self.correction.get(mine).unwrap_or_default())
+        start..self.positive_ends[query]
     }
 
     /// Adds the positives of the next query.
-    pub fn push_positives(&mut self, rows: impl Iterator<Item = u32>) {
-        self.positive_rows.extend(rows);
-        self.positive_ends.push(self.positive_rows.len());
+    pub fn push_positives(&mut self, history: &[ItemId], partitions: &Partitions) {
+        self.positives.extend(history.iter().map(|&item| partitions.place(item)));
+        self.positive_ends.push(self.positives.len());
     }
 
     /// Room for the corrections of the positives that were added last.
     pub fn push_corrections(&mut self) -> &mut [f32] {
         let start = self.correction.len();
-        self.correction.resize(self.positive_rows.len(), 0.0);
+        self.correction.resize(self.positives.len(), 0.0);
         &mut self.correction[start..]
     }
 
@@ -107,19 +98,16 @@ impl BlockNegatives {
         &self.factors[partition * n..][..n]
     }
 
-    /// Draws of these items shall not count for the next query.
-    pub fn exclude(&mut self, history: &[ItemId], partitions: &Partitions) {
+    /// Draws of the positives that were added last shall not count for their query.
+    pub fn exclude_positives(&mut self) {
         let start = self.excluded.len();
-        self.excluded.extend(history.iter().map(|&item| partitions.place(item)));
+        self.excluded.extend_from_slice(&self.positives[start..]);
         self.excluded[start..].sort_unstable();
-        self.excluded_ends.push(self.excluded.len() as u32);
     }
 
     /// The excluded places of query `query` among `places`.
     fn excluded(&self, query: usize, places: Range<u32>) -> &[u32] {
-        let Some(&end) = self.excluded_ends.get(query) else { return &[] };
-        let start = if query == 0 { 0 } else { self.excluded_ends[query - 1] };
-        let all = &self.excluded[start as usize..end as usize];
+        let all = self.excluded.get(self.of_query(query)).unwrap_or_default();
         let from = all.partition_point(|&place| place < places.start);
         let here = &all[from..];
         &here[..here.partition_point(|&place| place < places.end)]
