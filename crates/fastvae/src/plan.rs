@@ -332,15 +332,15 @@ fn proposal_bytes(config: &Config, n_items: usize) -> u64 {
     }
 }
 
-/// Its codes, as files hold them.
+/// Whether the proposal is drawn by an index.
+fn has_index(config: &Config) -> bool {
+    use ProposalKind::{MidxExact, MidxPopularity, MidxUniform};
+    config.model == ModelKind::FastVae && matches!(config.proposal, MidxExact | MidxUniform | MidxPopularity)
+}
+
+/// The codes of the index, as files hold them.
 fn stored_index_bytes(config: &Config, items: u64) -> u64 {
-    match (config.model, config.proposal) {
-        (
-            ModelKind::FastVae,
-            ProposalKind::MidxExact | ProposalKind::MidxUniform | ProposalKind::MidxPopularity,
-        ) => items * config.codebooks as u64,
-        _ => 0,
-    }
+    if has_index(config) { items * config.codebooks as u64 } else { 0 }
 }
 
 fn proposal_formula(config: &Config) -> String {
@@ -364,11 +364,8 @@ fn diagnostics_bytes(config: &Config, items: u64, threads: u64) -> u64 {
 
 /// What a model holds beside its parameters: a copy of the index, and how often each item was met.
 fn saving_bytes(config: &Config, items: u64) -> u64 {
-    let index = match config.model {
-        ModelKind::FastVae => items * (config.codebooks as u64 + 2 * FLOAT),
-        ModelKind::MultVae => 0,
-    };
-    index + items * FLOAT
+    let lists = if has_index(config) { items * 2 * FLOAT } else { 0 };
+    stored_index_bytes(config, items) + lists + items * FLOAT
 }
 
 #[cfg(test)]
