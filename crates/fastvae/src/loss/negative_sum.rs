@@ -12,10 +12,6 @@ use crate::proposal::ItemTable;
 /// Rows longer than eight vectors asked for ahead of their use: few, since each fills the processor's queue of misses.
 const AHEAD_WIDE: usize = 8;
 
-/// The rows of larger tables are asked for before they are used. Those of smaller ones come from the caches soon
-/// enough, and asking would take longer.
-const NEAR_BYTES: usize = 32 << 20;
-
 /// A logit this far above the shift makes the sum move to a higher one: exponentials stay far from overflow, and few
 /// sums move.
 const HEADROOM: f32 = 30.0;
@@ -168,9 +164,9 @@ impl<const L: usize> Sum for Short<L> {
         }
         let n_rows = u32x16::splat(simd, u32::try_from(rows.len()).unwrap_or(u32::MAX));
         assert!(largest.simd_lt(n_rows).all_true(), "rows of the table");
-        let far = size_of_val(rows) > NEAR_BYTES;
         for line in 0..weights.len() {
-            if far && let Some(next) = ids.get(line + 1) {
+            // Even from the second-level cache rows come too late where a processor looks less far ahead.
+            if let Some(next) = ids.get(line + 1) {
                 next.iter()
                     .for_each(|&id| prefetch_at(rows.as_ptr().wrapping_add(id as usize).cast(), L * LANES));
             }

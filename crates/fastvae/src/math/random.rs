@@ -4,7 +4,7 @@
 //! a run does not depend on the number of threads, on the order of work, or on where it was interrupted, and a
 //! GPU draws the same numbers as the CPU.
 
-use fearless_simd::dispatch;
+use fearless_simd::{dispatch, prelude::*, u32x8};
 
 use crate::math::simd;
 
@@ -64,6 +64,14 @@ pub(crate) fn mix(mut word: u32) -> u32 {
     word = (word ^ (word >> 16)).wrapping_mul(0x85EB_CA6B);
     word = (word ^ (word >> 13)).wrapping_mul(0xC2B2_AE35);
     word ^ (word >> 16)
+}
+
+/// As [`mix`], of eight words.
+#[inline(always)]
+pub(crate) fn mix_in<S: Simd>(mut words: u32x8<S>) -> u32x8<S> {
+    words = (words ^ (words >> 16)) * 0x85EB_CA6B;
+    words = (words ^ (words >> 13)) * 0xC2B2_AE35;
+    words ^ (words >> 16)
 }
 
 /// The random numbers of one address, indexed from 0.

@@ -1,9 +1,8 @@
 //! Alias tables (Walker, 1977; built as by Hübschle-Schneider and Sanders, 2019): a draw from any fixed distribution in
 //! constant time.
 
-use std::hint::select_unpredictable;
-
 use bytemuck::{Pod, Zeroable};
+use fearless_simd::{prelude::*, u32x8};
 
 /// One slot: itself with probability `keep / 2^32`, else the slot `other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
@@ -14,13 +13,11 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// The outcome of a draw that fell on this slot, numbered `own`, and whether that is the other.
-    #[inline(always)]
-    pub(super) fn choose(self, own: u32, coin: u32) -> (u32, bool) {
-        // Slots that are never left name themselves, so that a keep of 2^32 - 1 is exact. The coin is a surprise
-        // each time: a branch would be guessed wrong.
-        let stay = coin < self.keep;
-        (select_unpredictable(stay, own, self.other), !stay)
+    /// The outcome of a draw that fell on this slot, numbered `own`: what [`super::members`] finds for sixteen at once.
+    /// Slots that are never left name themselves, so that a keep of 2^32 - 1 is exact.
+    #[cfg(test)]
+    pub(super) fn choose(self, own: u32, coin: u32) -> u32 {
+        if coin < self.keep { own } else { self.other }
     }
 
     /// The slot that a draw may leave this one for.
@@ -39,6 +36,19 @@ pub(super) const ONE_WORD: u32 = 1 << 16;
 pub(super) fn place_and_coin(word: u32, start: u32, len: u32) -> (u32, u32) {
     let product = u64::from(word) * u64::from(len);
     (start + (product >> 32) as u32, product as u32)
+}
+
+/// As [`place_and_coin`], of eight words.
+#[inline(always)]
+pub(super) fn place_and_coin_in<S: Simd>(
+    simd: S,
+    words: u32x8<S>,
+    start: u32,
+    len: u32,
+) -> (u32x8<S>, u32x8<S>) {
+    // The upper half of a product of 48 bits at most, by halves of the word.
+    let upper = (words >> 16) * len + (((words & 0xffff) * len) >> 16);
+    ((upper >> 16) + u32x8::splat(simd, start), words * len)
 }
 
 /// Builds the alias table of `weights` into `slots`, numbered from `first`.
@@ -109,7 +119,7 @@ mod tests {
         let mut counts = [0usize; 5];
         words.chunks_exact(2).for_each(|w| {
             let own = ((u64::from(w[0]) * 5) >> 32) as u32;
-            counts[slots[own as usize].choose(own, w[1]).0 as usize] += 1;
+            counts[slots[own as usize].choose(own, w[1]) as usize] += 1;
         });
         for (weight, count) in weights.iter().zip(counts) {
             let p = weight / 10.0;
@@ -140,7 +150,7 @@ mod tests {
         for weights in [[0.0, 0.0], [f64::NAN, 1.0]] {
             let mut slots = [Slot::default(); 2];
             fill(&weights, 0, &mut slots);
-            assert_eq!((slots[0].choose(0, 9).0, slots[1].choose(1, 9).0), (0, 1));
+            assert_eq!((slots[0].choose(0, 9), slots[1].choose(1, 9)), (0, 1));
         }
     }
 }

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::cells::Cells;
 use super::members::Members;
-use super::settle::settle;
+use super::settle::{Settling, settle};
 use super::state::{Reader, State, StateTensor};
 use super::{ItemTable, Partitions, Proposal, RunSlice, Scratch, Spread};
 use crate::config::ProposalKind;
@@ -172,18 +172,9 @@ impl Proposal for Midx {
         spread.push_runs(runs, &self.built().slot_ends);
     }
 
-    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32]) {
+    fn settle(&self, runs: RunSlice<'_>, n: usize, out: Settling<'_>) {
         let built = self.built();
-        let spans = built.cells.spans();
-        match &built.members {
-            None => settle(runs, spans, false, places, correction, |own, _, base| (own, base)),
-            Some(members) => {
-                settle(runs, spans, !members.one_word(), places, correction, |own, coin, base| {
-                    let (place, log_weight) = members.choose(own, coin);
-                    (place, base + log_weight)
-                });
-            }
-        }
+        settle(runs, built.cells.spans(), built.members.as_ref(), None, n, out);
     }
 
     fn reads_vectors(&self) -> bool {

@@ -33,6 +33,7 @@ pub use midx::{Midx, Within};
 pub use midx_exact::MidxExact;
 pub use partitions::Partitions;
 pub use popularity::PopularityProposal;
+pub use settle::Settling;
 pub use softmax::Softmax;
 pub use spread::{PartDraws, Spread};
 pub use state::{State, StateData, StateTensor};
@@ -43,6 +44,7 @@ use crate::config::{Config, ProposalKind};
 use crate::data::ItemId;
 use crate::error::{Error, Result};
 use crate::index::{IndexSettings, InvertedMultiIndex};
+use crate::math::matrix::LANES;
 use crate::math::{MatrixView, Stream};
 
 use systematic::{Runs, Systematic};
@@ -66,6 +68,7 @@ pub struct Draws {
     /// Drawn items.
     pub items: Vec<ItemId>,
     spread: Spread,
+    coins: Vec<u32>,
 }
 
 /// A distribution over items given a query.
@@ -104,9 +107,9 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         spread: &mut Spread,
     );
 
-    /// The second half, once for each partition: fills `places` and `correction` of the draws that
-    /// [`Proposal::spread`] left there as runs. Not called where it left places.
-    fn settle(&self, _runs: RunSlice<'_>, _places: &mut [u32], _correction: &mut [f32]) {
+    /// The second half, once for each partition: settles the `n` draws that [`Proposal::spread`] left there as runs. Not
+    /// called where it left places.
+    fn settle(&self, _runs: RunSlice<'_>, _n: usize, _out: Settling<'_>) {
         unreachable!("draws that have places are settled")
     }
 
@@ -125,18 +128,20 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        let Draws { places, correction, items: drawn, spread } = draws;
+        let Draws { places, correction, items: drawn, spread, coins } = draws;
         spread.clear(self.partitions().len());
         self.spread(n, query, items, stream, scratch, spread);
-        places.resize(n, 0);
-        correction.resize(n, 0.0);
+        places.resize(n + 2 * LANES, 0);
+        correction.resize(n + 2 * LANES, 0.0);
         let mut start = 0;
         for partition in 0..self.partitions().len() {
             let part = spread.draws(partition, 0);
-            let range = start..start + part.n;
-            part.settle_into(self, &mut places[range.clone()], &mut correction[range]);
+            let (places, correction) = (&mut places[start..], &mut correction[start..]);
+            part.settle_into(self, Settling { places, correction, coins });
             start += part.n;
         }
+        places.truncate(n);
+        correction.truncate(n);
         drawn.clear();
         drawn.extend(places.iter().map(|&place| self.partitions().item(place)));
     }

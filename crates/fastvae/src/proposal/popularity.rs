@@ -2,7 +2,7 @@
 
 use super::cells::Span;
 use super::members::Members;
-use super::settle::settle;
+use super::settle::{Settling, settle};
 use super::{ItemTable, Partitions, Proposal, RunSlice, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -66,11 +66,8 @@ impl Proposal for PopularityProposal {
         spread.push_runs(&scratch.runs, &self.slot_ends);
     }
 
-    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32]) {
-        settle(runs, &self.spans, !self.members.one_word(), places, correction, |own, coin, _| {
-            let (place, log_weight) = self.members.choose(own, coin);
-            (place, log_weight - self.log_sum)
-        });
+    fn settle(&self, runs: RunSlice<'_>, n: usize, out: Settling<'_>) {
+        settle(runs, &self.spans, Some(&self.members), Some(-self.log_sum), n, out);
     }
 
     fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, log_q: &mut [f32]) {

@@ -3,9 +3,13 @@
 //! Queries are drawn for one by one, but the second half is done partition by partition, for all queries and by any
 //! thread. So what it needs lies in the order in which it is read.
 
+use fearless_simd::dispatch;
+
+use super::settle::{Settling, fill_up};
 use super::systematic::{Choices, Run, RunSlice, Runs};
 use super::{Partitions, Proposal};
 use crate::math::matrix::LANES;
+use crate::math::simd::level;
 
 /// Where the draws of some queries fell; its memory is reused.
 #[derive(Debug, Clone, Default)]
@@ -120,19 +124,15 @@ impl Spread {
 }
 
 impl PartDraws<'_> {
-    /// Fills `places` and `correction` of these draws by the second half of `proposal`.
+    /// Settles these draws by the second half of `proposal`.
     #[inline(always)]
-    pub fn settle_into(
-        &self,
-        proposal: &(impl Proposal + ?Sized),
-        places: &mut [u32],
-        correction: &mut [f32],
-    ) {
+    pub fn settle_into(&self, proposal: &(impl Proposal + ?Sized), out: Settling<'_>) {
         if self.runs.runs.is_empty() {
-            places.copy_from_slice(self.places);
-            correction.copy_from_slice(self.correction);
+            out.places[..self.n].copy_from_slice(self.places);
+            out.correction[..self.n].copy_from_slice(self.correction);
+            dispatch!(level(), simd => fill_up(simd, self.n, out.places, out.correction));
         } else {
-            proposal.settle(self.runs, places, correction);
+            proposal.settle(self.runs, self.n, out);
         }
     }
 }

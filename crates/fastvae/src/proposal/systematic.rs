@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
-use fearless_simd::{dispatch, f32x16, i32x16, prelude::*, u32x16};
+use fearless_simd::{dispatch, f32x16, i32x16, prelude::*, u32x8, u32x16};
 
 use crate::math::matrix::LANES;
-use crate::math::random::mix;
+use crate::math::random::{mix, mix_in};
 use crate::math::{Stream, simd};
 
 /// Draws that fell on the same weight.
@@ -49,9 +49,15 @@ impl Choices {
     }
 
     /// A second word of a draw, which says nothing about its `word`.
-    #[inline(always)]
+    #[cfg(test)]
     pub(super) fn second(self, word: u32) -> u32 {
         mix(word ^ self.0[1])
+    }
+
+    /// A second word of each of eight draws, which says nothing about the first.
+    #[inline(always)]
+    pub(super) fn second_in<S: Simd>(self, simd: S, words: u32x8<S>) -> u32x8<S> {
+        mix_in(words ^ u32x8::splat(simd, self.0[1]))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `uniform`: every item alike, Q(i) = 1/M.
 
 use super::cells::Span;
-use super::settle::settle;
+use super::settle::{Settling, settle};
 use super::{ItemTable, Partitions, Proposal, RunSlice, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
@@ -65,9 +65,8 @@ impl Proposal for Uniform {
         spread.push_runs(&scratch.runs, &self.slot_ends);
     }
 
-    fn settle(&self, runs: RunSlice<'_>, places: &mut [u32], correction: &mut [f32]) {
-        let log_q = self.log_probability();
-        settle(runs, &self.spans, false, places, correction, |own, _, _| (own, log_q));
+    fn settle(&self, runs: RunSlice<'_>, n: usize, out: Settling<'_>) {
+        settle(runs, &self.spans, None, Some(self.log_probability()), n, out);
     }
 
     fn log_q(&self, _: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, log_q: &mut [f32]) {

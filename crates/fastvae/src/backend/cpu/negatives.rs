@@ -18,7 +18,7 @@ use crate::data::ItemId;
 use crate::loss::{Drawn, NegativeSum, exclude};
 use crate::math::matrix::LANES;
 use crate::math::{Matrix, MatrixView, simd};
-use crate::proposal::{ItemTable, Partitions, Proposal, Spread};
+use crate::proposal::{ItemTable, Partitions, Proposal, Settling, Spread};
 
 /// The row of an item in the item table: its place where the table is in the order of the partitions.
 #[derive(Debug, Clone, Copy)]
@@ -140,7 +140,7 @@ pub(super) struct StepNegatives {
 /// What there is of the negatives of one partition beside them.
 #[derive(Debug)]
 struct PartSums {
-    /// Where they start among all, and how many lines they take.
+    /// Where they start among all, and how many lines they take; one more is written over.
     start: usize,
     lines: usize,
     /// Where those of each query end, counted from there.
@@ -151,6 +151,14 @@ struct PartSums {
     /// Their vectors, by query.
     vectors: Matrix,
     marks: Marks,
+    coins: Vec<u32>,
+}
+
+impl PartSums {
+    /// Numbers that their lists have room for.
+    fn room(&self) -> usize {
+        (self.lines + 1) * LANES
+    }
 }
 
 impl Default for PartSums {
@@ -163,6 +171,7 @@ impl Default for PartSums {
             sums: Vec::new(),
             vectors: Matrix::zeros(0, 0),
             marks: Marks::default(),
+            coins: Vec::new(),
         }
     }
 }
@@ -184,7 +193,7 @@ impl StepNegatives {
         for (partition, part) in self.parts.iter_mut().enumerate() {
             part.start = end;
             part.lines = blocks.iter().map(|block| block.negatives.spread.lines(partition)).sum();
-            end += part.lines * LANES;
+            end += part.room();
         }
         fit(&mut self.places, end);
         fit(&mut self.weights, end);
@@ -194,7 +203,7 @@ impl StepNegatives {
             .parts
             .iter_mut()
             .map(|part| {
-                let n = part.lines * LANES;
+                let n = part.room();
                 let (places, weights) = (take(&mut lists.0, n), take(&mut lists.1, n));
                 PartTask { part, places, weights, rows: take(&mut lists.2, n) }
             })
@@ -291,7 +300,7 @@ impl PartTask<'_> {
         proposal: &dyn Proposal,
         partitions: &Partitions,
     ) {
-        let PartSums { ends, n_draws, marks, .. } = &mut *self.part;
+        let PartSums { ends, n_draws, marks, coins, .. } = &mut *self.part;
         ends.clear();
         *n_draws = 0;
         let (mut start, here) = (0, partitions.range(partition));
@@ -299,36 +308,33 @@ impl PartTask<'_> {
             for query in 0..block.negatives.n_queries() {
                 let draws = block.negatives.spread.draws(partition, query);
                 let end = start + draws.n;
-                let next = end.next_multiple_of(LANES);
-                let (places, weights) = (&mut self.places[start..next], &mut self.weights[start..next]);
-                // Any row will do for what fills up the last line: it weighs nothing.
-                if let (Some(place), Some(weight)) = (places.last_chunk_mut(), weights.last_chunk_mut()) {
-                    (*place, *weight) = ([here.start; LANES], [f32::INFINITY; LANES]);
-                }
-                let (places, weights) = (&mut places[..draws.n], &mut weights[..draws.n]);
-                draws.settle_into(proposal, places, weights);
+                let (places, weights) = (&mut self.places[start..], &mut self.weights[start..]);
+                draws.settle_into(proposal, Settling { places, correction: weights, coins });
+                let (places, weights) = (&self.places[start..end], &mut self.weights[start..end]);
                 let excluded = block.negatives.excluded(query, here.clone());
                 if !excluded.is_empty() {
                     marks.exclude(excluded, here.start, places, weights);
                 }
                 ends.push(end as u32);
                 *n_draws += draws.n;
-                start = next;
+                start = end.next_multiple_of(LANES);
             }
         }
     }
 
     /// Sums up the settled draws.
     fn add_up(&mut self, items: ItemTable<'_>, rows: ItemRows<'_>, queries: MatrixView<'_>) {
-        let PartSums { ends, sums, vectors, .. } = &mut *self.part;
+        let PartSums { lines, ends, sums, vectors, .. } = &mut *self.part;
+        let n = *lines * LANES;
         if vectors.rows() < queries.rows() || vectors.cols() != queries.cols() {
             *vectors = Matrix::zeros(queries.rows(), queries.cols());
         }
-        for (row, &place) in self.rows.iter_mut().zip(&*self.places) {
+        let (places, weights) = (&self.places[..n], &mut self.weights[..n]);
+        for (row, &place) in self.rows.iter_mut().zip(places) {
             *row = rows.of_place(place);
         }
-        let ids = if rows.by_place { &*self.places } else { &*self.rows };
-        NegativeSum::of_each(queries, items, Drawn { ids, weights: self.weights, ends }, vectors, sums);
+        let ids = if rows.by_place { places } else { &self.rows[..n] };
+        NegativeSum::of_each(queries, items, Drawn { ids, weights, ends }, vectors, sums);
     }
 }
 
