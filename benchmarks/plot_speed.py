@@ -81,7 +81,8 @@ def main(source, target):
     for axes in panels[0]:
         axes.spines[["top", "right"]].set_visible(False)
     machine = report["machine"]
-    figure.suptitle(f"Time of an epoch, {machine['cpu']}, {machine['cores']} threads; blue: fastvae, orange: other libraries", fontsize=9)
+    threads = report["settings"].get("threads", machine["cores"])
+    figure.suptitle(f"Time of an epoch, {machine['cpu']}, {threads} threads; blue: fastvae, orange: other libraries", fontsize=9)
     for extension in ("svg", "png"):
         figure.savefig(f"{target}.{extension}", dpi=150)
 

@@ -49,7 +49,9 @@ impl Proposal for Dns {
         Ok(())
     }
 
-    fn prepare(&self, _: &[f32], _: ItemTable<'_>, _: &mut Scratch) {}
+    fn prepare(&self, _: &[f32], _: ItemTable<'_>, scratch: &mut Scratch) {
+        scratch.ranks.clear();
+    }
 
     fn partitions(&self) -> &Partitions {
         &self.partitions
@@ -96,7 +98,7 @@ impl Proposal for Dns {
         spread.push_places(places, correction, &self.partitions);
     }
 
-    /// Cost: O(M D + M ln M), to rank all items.
+    /// Cost: O(M D + M ln M), to rank all items, once for each query.
     fn log_q(
         &self,
         of: &[ItemId],
@@ -106,14 +108,16 @@ impl Proposal for Dns {
         log_q: &mut [f32],
     ) {
         let Scratch { query: padded, logits: values, order, ranks, .. } = scratch;
-        values.resize(self.n_items, 0.0);
-        logits(items, 0, query, padded, values);
-        order.clear();
-        order.extend(0..self.n_items as u32);
-        order.sort_by(|&a, &b| values[b as usize].total_cmp(&values[a as usize]));
-        ranks.resize(self.n_items, 0);
-        for (rank, &item) in order.iter().enumerate() {
-            ranks[item as usize] = rank as u32;
+        if ranks.is_empty() {
+            values.resize(self.n_items, 0.0);
+            logits(items, 0, query, padded, values);
+            order.clear();
+            order.extend(0..self.n_items as u32);
+            order.sort_by(|&a, &b| values[b as usize].total_cmp(&values[a as usize]));
+            ranks.resize(self.n_items, 0);
+            for (rank, &item) in order.iter().enumerate() {
+                ranks[item as usize] = rank as u32;
+            }
         }
         for (out, &item) in log_q.iter_mut().zip(of) {
             *out = self.log_probability(ranks[item as usize]);
@@ -128,6 +132,27 @@ impl Proposal for Dns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::{Matrix, MatrixView};
+
+    #[test]
+    fn items_are_ranked_once_for_each_query() {
+        let vectors = [1.0, 0.0, 0.5, 0.5, 0.0, 1.0];
+        let items = ItemTable { vectors: MatrixView::new(&vectors, 3, 2), bias: None };
+        let dns = Dns::new(Partitions::ranges(3, 1));
+        let expected = [0, 1, 2].map(|rank| dns.log_probability(rank));
+        let (mut scratch, mut log_q) = (Scratch::default(), [0.0; 3]);
+        dns.prepare(&[2.0, 1.0], items, &mut scratch);
+        dns.log_q(&[0, 1, 2], &[2.0, 1.0], items, &mut scratch, &mut log_q);
+        assert_eq!(log_q, expected);
+        // A table of other items shows that the ranks of the first look are kept.
+        let zeros = Matrix::zeros(3, 2);
+        let others = ItemTable { vectors: zeros.view(), bias: None };
+        dns.log_q(&[2, 0], &[2.0, 1.0], others, &mut scratch, &mut log_q[..2]);
+        assert_eq!(log_q[..2], [expected[2], expected[0]]);
+        dns.prepare(&[1.0, 2.0], items, &mut scratch);
+        dns.log_q(&[0, 1, 2], &[1.0, 2.0], items, &mut scratch, &mut log_q);
+        assert_eq!(log_q, [expected[2], expected[1], expected[0]]);
+    }
 
     #[test]
     fn the_rank_formula_sums_to_one_and_is_the_closed_form() {
