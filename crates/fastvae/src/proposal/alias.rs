@@ -46,9 +46,17 @@ pub(super) fn place_and_coin_in<S: Simd>(
     start: u32,
     len: u32,
 ) -> (u32x8<S>, u32x8<S>) {
-    // The upper half of a product of 48 bits at most, by halves of the word.
-    let upper = (words >> 16) * len + (((words & 0xffff) * len) >> 16);
-    ((upper >> 16) + u32x8::splat(simd, start), words * len)
+    // The upper half of a product of 64 bits, by halves of both; of 48 bits where that is enough.
+    let (high, low) = (words >> 16, words & 0xffff);
+    let own = if len <= ONE_WORD {
+        (high * len + ((low * len) >> 16)) >> 16
+    } else {
+        let (len_high, len_low) = (len >> 16, len & 0xffff);
+        let middle = high * len_low + ((low * len_low) >> 16);
+        let lower = (middle & 0xffff) + low * len_high;
+        high * len_high + (middle >> 16) + (lower >> 16)
+    };
+    (own + u32x8::splat(simd, start), words * len)
 }
 
 /// Builds the alias table of `weights` into `slots`, numbered from `first`.

@@ -181,8 +181,9 @@ mod tests {
             let mut start = 0;
             let spans: Vec<Span> = (0..n_spans)
                 .map(|_| {
-                    // Up to the most that one word is good for.
-                    let len = 1 + stream.below(if round % 4 == 0 { 1 << 16 } else { 200 }) as u32;
+                    // Short ones, up to the most that one word is good for, and far beyond.
+                    let most = [1 << 16, 200, 100_000_000, 200][round % 4];
+                    let len = 1 + stream.below(most) as u32;
                     start += len;
                     Span { start: start - len, len }
                 })
