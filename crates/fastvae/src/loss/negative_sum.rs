@@ -170,15 +170,25 @@ impl<const L: usize> Sum for Short<L> {
                 next.iter()
                     .for_each(|&id| prefetch_at(rows.as_ptr().wrapping_add(id as usize).cast(), L * LANES));
             }
-            let here = n - line * LANES;
             // SAFETY: every id is below the number of rows.
             unsafe {
-                if here >= LANES {
-                    sums.add(simd, items, &ids[line], weights, line, LANES);
+                let here = n - line * LANES;
+                let logits = if here >= LANES {
+                    sums.logits(simd, items, &ids[line], LANES)
                 } else {
-                    sums.add(simd, items, &ids[line], weights, line, here.next_multiple_of(QUAD));
+                    sums.logits(simd, items, &ids[line], here.next_multiple_of(QUAD))
+                };
+                // The vectors are added a line later than the weights are known: neither then waits for the other.
+                if line > 0 {
+                    sums.add_vectors(simd, items, &ids[line - 1], &weights[line - 1], LANES);
                 }
+                sums.weigh(simd, logits, weights, line);
             }
+        }
+        if let Some(last) = weights.len().checked_sub(1) {
+            let here = (n - last * LANES).next_multiple_of(QUAD);
+            // SAFETY: as above.
+            unsafe { sums.add_vectors(simd, items, &ids[last], &weights[last], here) };
         }
         for l in 0..L {
             (sums.vectors[0][l] + sums.vectors[1][l]).store_slice(&mut vectors[l * LANES..][..LANES]);
@@ -199,28 +209,19 @@ struct Sums<S: Simd, const L: usize> {
 }
 
 impl<S: Simd, const L: usize> Sums<S, L> {
-    /// Adds the first `n` negatives of line `line`, a multiple of [`QUAD`].
+    /// The logits of the first `n` of a line of negatives, a multiple of [`QUAD`].
     ///
     /// # Safety
     /// All `ids` must be rows of the item table.
     #[inline(always)]
-    unsafe fn add(
-        &mut self,
-        simd: S,
-        items: ItemTable<'_>,
-        ids: &[ItemId; LANES],
-        weights: &mut [[f32; LANES]],
-        line: usize,
-        n: usize,
-    ) {
+    unsafe fn logits(&self, simd: S, items: ItemTable<'_>, ids: &[ItemId; LANES], n: usize) -> f32x16<S> {
         let rows = items.vectors.data().as_chunks::<LANES>().0.as_chunks::<L>().0;
-        // SAFETY: passed on to the caller.
-        let row_of = |k: usize| unsafe { rows.get_unchecked(ids[k] as usize) };
         let mut quads = [f32x16::splat(simd, 0.0); LANES / QUAD];
         for (q, quad) in quads[..n / QUAD].iter_mut().enumerate() {
             let mut products = [f32x16::splat(simd, 0.0); QUAD];
             for (k, product) in products.iter_mut().enumerate() {
-                let row = row_of(q * QUAD + k);
+                // SAFETY: passed on to the caller.
+                let row = unsafe { rows.get_unchecked(ids[q * QUAD + k] as usize) };
                 *product = f32x16::load_array_ref(simd, &row[0]) * self.query[0];
                 for l in 1..L {
                     *product = f32x16::load_array_ref(simd, &row[l]).mul_add(self.query[l], *product);
@@ -228,10 +229,14 @@ impl<S: Simd, const L: usize> Sums<S, L> {
             }
             *quad = quad_sums(products);
         }
-        let mut logits = quad_sums(quads) - f32x16::load_array_ref(simd, &weights[line]);
-        if items.bias.is_some() {
-            logits += biases(simd, items, ids);
-        }
+        let logits = quad_sums(quads);
+        if items.bias.is_some() { logits + biases(simd, items, ids) } else { logits }
+    }
+
+    /// Turns the corrections of line `line` into weights, and adds these up.
+    #[inline(always)]
+    fn weigh(&mut self, simd: S, logits: f32x16<S>, weights: &mut [[f32; LANES]], line: usize) {
+        let logits = logits - f32x16::load_array_ref(simd, &weights[line]);
         // Any of them will do to begin with: most are close to each other, and the others make the sum move.
         if line == 0 {
             self.of.shift = logits.as_slice()[0];
@@ -246,11 +251,28 @@ impl<S: Simd, const L: usize> Sums<S, L> {
         let weight = weigh(simd, logits, self.of.shift);
         self.totals += weight;
         weight.store_slice(&mut weights[line]);
+    }
+
+    /// Adds the weighted vectors of the first `n` of a line of negatives, a multiple of [`QUAD`].
+    ///
+    /// # Safety
+    /// All `ids` must be rows of the item table.
+    #[inline(always)]
+    unsafe fn add_vectors(
+        &mut self,
+        simd: S,
+        items: ItemTable<'_>,
+        ids: &[ItemId; LANES],
+        weights: &[f32; LANES],
+        n: usize,
+    ) {
+        let rows = items.vectors.data().as_chunks::<LANES>().0.as_chunks::<L>().0;
         for pair in 0..n / 2 {
             for odd in 0..2 {
                 let k = 2 * pair + odd;
-                let row = row_of(k);
-                let weight = f32x16::splat(simd, weights[line][k]);
+                // SAFETY: passed on to the caller.
+                let row = unsafe { rows.get_unchecked(ids[k] as usize) };
+                let weight = f32x16::splat(simd, weights[k]);
                 for l in 0..L {
                     let sum = &mut self.vectors[odd][l];
                     *sum = f32x16::load_array_ref(simd, &row[l]).mul_add(weight, *sum);
