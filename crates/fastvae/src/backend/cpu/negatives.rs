@@ -236,6 +236,13 @@ impl StepNegatives {
         sum
     }
 
+    /// Asks the processor to load soon what [`Self::gather`] reads for query `row`: other cores have written it.
+    pub fn ask(&self, row: usize) {
+        for part in &self.parts {
+            simd::prefetch(part.vectors.row(row));
+        }
+    }
+
     /// Those in one partition.
     pub fn part(&self, partition: usize) -> PartNegatives<'_> {
         let PartSums { start, lines, ends, n_draws, .. } = &self.parts[partition];
