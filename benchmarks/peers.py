@@ -35,7 +35,7 @@ class Clock:
 
 
 def mult_vae(matrix, arguments, clock):
-    """Mult-VAE (Liang et al., 2018) with the full softmax and the paper's sizes, as one writes it in PyTorch.
+    """Mult-VAE (Liang et al., 2018) with the full softmax and the paper's sizes and weight decay, as one writes it in PyTorch.
 
     The input layer is an embedding bag over the items that a user has, since a product with the dense row of 0 and 1
     would only be slower.
@@ -67,7 +67,7 @@ def mult_vae(matrix, arguments, clock):
             return self.items(latent), mean, log_variance
 
     model = MultVae(arguments.hidden, arguments.latent)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=0.01)
     users = torch.nonzero(starts[1:] > starts[:-1]).flatten()
     for _ in range(arguments.epochs):
         with clock:
