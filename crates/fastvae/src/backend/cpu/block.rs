@@ -268,10 +268,10 @@ impl UserBlock {
         self.targets.clear(partitions.len());
         for at in 0..self.negatives.n_queries() {
             let history = shared.train.row(rows.users[at / samples] as usize);
-            if at + 1 < self.negatives.n_queries() {
-                negatives.ask(rows.first * samples + at + 1);
-            }
             let row = rows.first * samples + at;
+            if at + 1 < self.negatives.n_queries() {
+                negatives.ask(row + 1);
+            }
             let gradient = &mut rows.query_gradient[at * stride..][..stride];
             let sum = negatives.gather(row, &mut self.factors, gradient);
             let (places, correction) = self.negatives.positives(at);
