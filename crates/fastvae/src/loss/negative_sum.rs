@@ -338,11 +338,22 @@ impl Sum for Long {
 /// Sixteen partial sums of an inner product of padded rows.
 #[inline(always)]
 pub(super) fn partial_dot<S: Simd>(simd: S, query: &[f32], row: &[f32]) -> f32x16<S> {
-    let mut sums = [f32x16::splat(simd, 0.0); 2];
-    for (i, (a, b)) in query.chunks_exact(LANES).zip(row.chunks_exact(LANES)).enumerate() {
-        sums[i & 1] = f32x16::from_slice(simd, a).mul_add(f32x16::from_slice(simd, b), sums[i & 1]);
+    let (query, row) = (query.as_chunks::<LANES>().0, row.as_chunks::<LANES>().0);
+    #[inline(always)]
+    fn add<S: Simd>(simd: S, sum: f32x16<S>, a: &[f32; LANES], b: &[f32; LANES]) -> f32x16<S> {
+        f32x16::load_array_ref(simd, a).mul_add(f32x16::load_array_ref(simd, b), sum)
     }
-    sums[0] + sums[1]
+    // Two sums by name: chosen by a number, they would go through memory.
+    let (mut even, mut odd) = (f32x16::splat(simd, 0.0), f32x16::splat(simd, 0.0));
+    let ((queries, last_query), (rows, last_row)) = (query.as_chunks::<2>(), row.as_chunks::<2>());
+    for (a, b) in queries.iter().zip(rows) {
+        even = add(simd, even, &a[0], &b[0]);
+        odd = add(simd, odd, &a[1], &b[1]);
+    }
+    if let ([a], [b]) = (last_query, last_row) {
+        even = add(simd, even, a, b);
+    }
+    even + odd
 }
 
 /// `sum += weights[k] * vectors[ids[k]]`, a few columns at a time so that their sums stay in registers.

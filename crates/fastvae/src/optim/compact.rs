@@ -82,7 +82,7 @@ impl Update {
             p.store_slice(parameter);
         }
         let g = f32x16::load_array_ref(simd, gradient);
-        let g = above(simd, p.mul_add(f32x16::splat(simd, self.coupled_decay), g), NOTHING);
+        let g = p.mul_add(f32x16::splat(simd, self.coupled_decay), g);
         *squares = g.mul_add(g, *squares);
         above(simd, (g - m).mul_add(f32x16::splat(simd, 1.0 - BETA1), m), NOTHING)
     }

@@ -30,11 +30,11 @@ pub(super) fn pack<S: Simd>(simd: S, [high, low]: [f32x16<S>; 2], words: &mut [f
     ((high & UPPER) | (low >> 16)).bitcast::<f32x16<S>>().store_slice(words);
 }
 
-/// Numbers whose upper halves are the nearest, or of two as near the even one.
+/// Numbers whose upper halves are the nearest, or of two as near the one that is further from zero.
 #[inline(always)]
 fn rounded<S: Simd>(simd: S, numbers: f32x16<S>) -> u32x16<S> {
     let bits = numbers.bitcast::<u32x16<S>>();
-    bits + 0x7fff + ((bits >> 16) & u32x16::splat(simd, 1))
+    bits + 0x8000
 }
 
 #[cfg(test)]

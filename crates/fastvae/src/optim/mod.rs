@@ -374,7 +374,7 @@ mod tests {
         // To eight bits.
         let rounded = |x: f64| {
             let unit = 2f64.powi(x.abs().log2().floor() as i32 - 7);
-            (x / unit).round_ties_even() * unit
+            (x / unit).round() * unit
         };
         let config = Config { weight_decay: 0.1, learning_rate: 0.01, ..Config::default() };
         // Twenty columns of a row padded to 32.

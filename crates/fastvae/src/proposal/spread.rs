@@ -101,9 +101,9 @@ impl Spread {
             while slots.get(end).is_some_and(|&slot| slot < slot_end) {
                 end += 1;
             }
-            let from = part.runs.len();
             part.runs.extend(runs.range(start..end));
-            part.end(part.runs[from..].iter().map(|run| run.count).sum());
+            // Summed up where they lie by themselves: read back from the runs, each would wait for its writing.
+            part.end(runs.counts()[start..end].iter().sum());
         }
         debug_assert_eq!(end, slots.len(), "every slot lies below the last end");
     }

@@ -79,6 +79,11 @@ impl Runs {
         &self.slots
     }
 
+    /// How many draws each has.
+    pub(super) fn counts(&self) -> &[u32] {
+        &self.counts
+    }
+
     /// All of them.
     pub(super) fn iter(&self) -> impl Iterator<Item = Run> {
         self.range(0..self.slots.len())
