@@ -12,7 +12,7 @@ use fearless_simd::{dispatch, prelude::*};
 use crate::backend::cpu::block::UserBlock;
 use crate::backend::cpu::grouping::{Entries, Entry, Run, Source};
 use crate::backend::cpu::negatives::{ItemRows, PartNegatives, StepNegatives};
-use crate::backend::cpu::part_gradient::PartGradient;
+use crate::backend::cpu::part_gradient::{PartGradient, is_zero};
 use crate::backend::cpu::rows::{RowBuffers, RowTable, row_gradient, weight_sum};
 use crate::config::Optimizer;
 use crate::math::matrix::LANES;
@@ -21,7 +21,7 @@ use crate::math::{Matrix, MatrixView};
 use crate::optim::{self, Row, RowMoments, Update};
 
 /// Rows asked for ahead of their sum, where they come in no order that the processor could guess.
-const AHEAD: usize = 6;
+const AHEAD: u32 = 6;
 
 /// What one task needs, taken from a pool and given back: the rows of a partition are too many to make them anew in
 /// each step.
@@ -184,39 +184,35 @@ unsafe fn update_from(
         simd: S,
         table: SharedTable,
         rows: ItemRows<'_>,
-        start: u32,
+        places: std::ops::Range<u32>,
         update: Update,
         gradients: &mut PartGradient,
         stride: usize,
     ) {
         let table = SharedTable { stride, ..table };
         let dense = update.optimizer == Optimizer::Adam;
-        let (touched, gradients, bias) = gradients.take_touched(dense);
-        let gradients = gradients.data_mut();
-        for (k, &item) in touched.iter().enumerate() {
+        let PartGradient { rows: gradients, bias } = gradients;
+        let gradients = gradients.data_mut().chunks_exact_mut(stride);
+        for ((place, gradient), bias) in places.clone().zip(gradients).zip(bias) {
             // Rows that lie in order are loaded without being asked for.
-            if !rows.by_place
-                && let Some(next) = touched.get(k + AHEAD)
-            {
-                table.ask(rows.of_place(start + next) as usize);
+            if !rows.by_place && place + AHEAD < places.end {
+                table.ask(rows.of_place(place + AHEAD) as usize);
             }
-            let gradient = &mut gradients[item as usize * stride..][..stride];
-            let row = rows.of_place(start + item) as usize;
-            let bias_gradient =
-                if table.bias.is_some() { std::mem::take(&mut bias[item as usize]) } else { 0.0 };
-            // SAFETY: passed on to the caller.
-            unsafe { table.update(simd, row, &update, gradient, bias_gradient) };
-            gradient.fill(0.0);
+            if dense || !is_zero(simd, gradient) || *bias != 0.0 {
+                let row = rows.of_place(place) as usize;
+                // SAFETY: passed on to the caller.
+                unsafe { table.update(simd, row, &update, gradient, std::mem::take(bias)) };
+                gradient.fill(0.0);
+            }
         }
     }
-    let start = places.start;
     // SAFETY: passed on to the caller.
     unsafe {
         match table.stride {
-            16 => dispatch!(level(), simd => body(simd, table, rows, start, update, gradients, 16)),
-            32 => dispatch!(level(), simd => body(simd, table, rows, start, update, gradients, 32)),
-            64 => dispatch!(level(), simd => body(simd, table, rows, start, update, gradients, 64)),
-            any => dispatch!(level(), simd => body(simd, table, rows, start, update, gradients, any)),
+            16 => dispatch!(level(), simd => body(simd, table, rows, places, update, gradients, 16)),
+            32 => dispatch!(level(), simd => body(simd, table, rows, places, update, gradients, 32)),
+            64 => dispatch!(level(), simd => body(simd, table, rows, places, update, gradients, 64)),
+            any => dispatch!(level(), simd => body(simd, table, rows, places, update, gradients, any)),
         }
     }
 }
@@ -248,7 +244,7 @@ unsafe fn update_part<S: Simd>(
     let (mut next_item, mut start) = (0, 0);
     for (k, run) in runs.iter().enumerate() {
         if !rows.by_place
-            && let Some(next) = runs.get(k + AHEAD)
+            && let Some(next) = runs.get(k + AHEAD as usize)
         {
             table.ask(row_of(next.item));
         }
@@ -263,8 +259,10 @@ unsafe fn update_part<S: Simd>(
         let mine = &sources[start..run.end as usize];
         row_gradient(simd, mine, queries, gradient);
         let bias_gradient = if table.bias.is_some() { weight_sum(mine) } else { 0.0 };
-        // SAFETY: passed on to the caller.
-        unsafe { table.update(simd, row_of(run.item), update, gradient, bias_gradient) };
+        if dense || !is_zero(simd, gradient) || bias_gradient != 0.0 {
+            // SAFETY: passed on to the caller.
+            unsafe { table.update(simd, row_of(run.item), update, gradient, bias_gradient) };
+        }
         start = run.end as usize;
     }
     if dense {

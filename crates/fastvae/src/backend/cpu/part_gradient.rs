@@ -3,7 +3,7 @@
 //! Where a step touches most rows of a partition, often several times, adding to them in place is cheaper than
 //! sorting the entries by row first: the rows stay in the second-level cache, and a query in registers.
 
-use fearless_simd::{f32x16, prelude::*};
+use fearless_simd::{f32x16, prelude::*, u32x16};
 
 use crate::math::Matrix;
 use crate::math::lines::HUGE_PAGE;
@@ -15,14 +15,11 @@ pub(super) struct PartGradient {
     pub rows: Matrix,
     /// The gradient of each row's bias.
     pub bias: Vec<f32>,
-    /// One for each row that was added to.
-    flags: Vec<u8>,
-    touched: Vec<u32>,
 }
 
 impl Default for PartGradient {
     fn default() -> Self {
-        Self { rows: Matrix::zeros(0, 0), bias: Vec::new(), flags: Vec::new(), touched: Vec::new() }
+        Self { rows: Matrix::zeros(0, 0), bias: Vec::new() }
     }
 }
 
@@ -35,7 +32,6 @@ impl PartGradient {
             self.rows = Matrix::zeros(n_rows, cols);
             self.bias = vec![0.0; n_rows];
         }
-        self.flags.resize(n_rows, 0);
     }
 
     /// Adds `weights[k] * factor * query` to the row of `places[k]`, counted from `start`. The query is a padded row of `L`
@@ -55,28 +51,25 @@ impl PartGradient {
                 self.bias[(place - start) as usize] += weight * weights.1;
             }
         }
-        let Self { rows, flags, .. } = self;
-        let rows = rows.data_mut();
+        let rows = self.rows.data_mut();
         if L == 0 {
-            add_to_any(simd, rows, flags, query, start, places, weights);
+            add_to_any(simd, rows, query, start, places, weights);
         } else {
-            add_to::<_, L>(simd, rows, flags, query, start, places, weights);
+            add_to::<_, L>(simd, rows, query, start, places, weights);
         }
     }
+}
 
-    /// The rows that were added to, or `all` of them, ascending, with the gradients of all rows and biases, which the
-    /// caller sets to zero again.
-    pub fn take_touched(&mut self, all: bool) -> (&[u32], &mut Matrix, &mut [f32]) {
-        let Self { rows, bias, flags, touched } = self;
-        touched.resize(flags.len() + 1, 0);
-        let mut n = 0;
-        // Each row is written and the end moves only past the touched ones: a branch would be guessed wrong.
-        for (row, flag) in flags.iter_mut().enumerate() {
-            touched[n] = row as u32;
-            n += usize::from(std::mem::take(flag) | u8::from(all));
-        }
-        (&touched[..n], rows, bias)
+/// Whether there is nothing in the gradient of a row, padded: no draw of it had any weight. A mark for each row that is
+/// added to would say nearly the same, but cost as much as a quarter of the adding.
+#[inline(always)]
+pub(super) fn is_zero<S: Simd>(simd: S, gradient: &[f32]) -> bool {
+    let mut bits = u32x16::splat(simd, 0);
+    for lane in gradient.as_chunks::<LANES>().0 {
+        bits |= f32x16::load_array_ref(simd, lane).bitcast::<u32x16<S>>();
     }
+    // All but the sign: there are two zeros.
+    (bits << 1).simd_eq(u32x16::splat(simd, 0)).all_true()
 }
 
 /// [`PartGradient::add`] for rows of `L` vectors.
@@ -84,7 +77,6 @@ impl PartGradient {
 fn add_to<S: Simd, const L: usize>(
     simd: S,
     rows: &mut [f32],
-    flags: &mut [u8],
     query: &[f32],
     start: u32,
     places: &[u32],
@@ -96,7 +88,6 @@ fn add_to<S: Simd, const L: usize>(
     }
     for (place, &weight) in places.iter().zip(weights) {
         let at = (place - start) as usize;
-        flags[at] = 1;
         let weight = f32x16::splat(simd, weight * factor);
         let row = &mut rows[at * L * LANES..][..L * LANES];
         for (l, q) in q.iter().enumerate() {
@@ -111,7 +102,6 @@ fn add_to<S: Simd, const L: usize>(
 fn add_to_any<S: Simd>(
     simd: S,
     rows: &mut [f32],
-    flags: &mut [u8],
     query: &[f32],
     start: u32,
     places: &[u32],
@@ -120,7 +110,6 @@ fn add_to_any<S: Simd>(
     let stride = query.len();
     for (place, &weight) in places.iter().zip(weights) {
         let at = (place - start) as usize;
-        flags[at] = 1;
         let weight = f32x16::splat(simd, weight * factor);
         let row = &mut rows[at * stride..][..stride];
         for (lane, q) in row.chunks_exact_mut(LANES).zip(query.chunks_exact(LANES)) {
@@ -134,7 +123,7 @@ mod tests {
     use super::*;
     use crate::backend::cpu::grouping::{BucketEntries, BucketLayout, Buckets, Grouping};
     use crate::backend::cpu::rows::{row_gradient, weight_sum};
-    use crate::math::simd::level;
+    use crate::math::simd::{level, levels};
     use crate::math::{Purpose, Stream};
     use fearless_simd::dispatch;
 
@@ -167,8 +156,9 @@ mod tests {
             let mut grouping = Grouping::default();
             let entries = BucketEntries { blocks: &[&buckets], bucket: 0, layout };
             let (runs, sources) = grouping.group(&entries, n_rows);
-            let (touched, rows, bias) = gradients.take_touched(false);
-            assert_eq!(touched, runs.iter().map(|run| run.item).collect::<Vec<_>>());
+            let PartGradient { rows, bias } = &mut gradients;
+            let touched = (0..rows.rows()).filter(|&row| !dispatch!(level(), simd => is_zero(simd, rows.row(row))));
+            assert!(touched.eq(runs.iter().map(|run| run.item as usize)));
             let (mut first, mut expected) = (0, vec![0.0; rows.stride()]);
             for run in runs {
                 let mine = &sources[first..run.end as usize];
@@ -181,8 +171,23 @@ mod tests {
                 bias[item] = 0.0;
                 first = run.end as usize;
             }
-            assert!(gradients.take_touched(false).0.is_empty());
-            assert_eq!(gradients.take_touched(true).0.len(), n_rows);
+            assert!(rows.data().iter().chain(&*bias).all(|&gradient| gradient == 0.0));
+        }
+    }
+
+    #[test]
+    fn a_gradient_is_zero_where_no_column_holds_anything() {
+        for level in levels() {
+            for n in [16, 48] {
+                let mut gradient = vec![0.0; n];
+                gradient[3] = -0.0;
+                assert!(dispatch!(level, simd => is_zero(simd, &gradient)));
+                for (column, value) in [(0, 1e-40), (n - 1, -2.0), (7, f32::NAN)] {
+                    gradient[column] = value;
+                    assert!(!dispatch!(level, simd => is_zero(simd, &gradient)));
+                    gradient[column] = 0.0;
+                }
+            }
         }
     }
 }
