@@ -4,7 +4,9 @@
 //! a run does not depend on the number of threads, on the order of work, or on where it was interrupted, and a
 //! GPU draws the same numbers as the CPU.
 
-use fearless_simd::{dispatch, prelude::*, u32x8};
+use std::ops::{BitXor, Mul, Shr};
+
+use fearless_simd::dispatch;
 
 use crate::math::simd;
 
@@ -66,9 +68,12 @@ pub(crate) fn mix(mut word: u32) -> u32 {
     word ^ (word >> 16)
 }
 
-/// As [`mix`], of eight words.
+/// As [`mix`], of a vector of words.
 #[inline(always)]
-pub(crate) fn mix_in<S: Simd>(mut words: u32x8<S>) -> u32x8<S> {
+pub(crate) fn mix_in<V>(mut words: V) -> V
+where
+    V: Copy + BitXor<Output = V> + Shr<u32, Output = V> + Mul<u32, Output = V>,
+{
     words = (words ^ (words >> 16)) * 0x85EB_CA6B;
     words = (words ^ (words >> 13)) * 0xC2B2_AE35;
     words ^ (words >> 16)

@@ -197,18 +197,28 @@ pub fn exp_shifted(values: &mut [f32], shift: f32) -> f64 {
     dispatch!(level(), simd => body(simd, values, shift))
 }
 
+/// Replaces each of whole vectors of values by `e^(value - shift)`, within vector code.
+#[inline(always)]
+pub fn exp_in<S: Simd>(simd: S, values: &mut [f32], shift: f32) {
+    for lane in values.as_chunks_mut::<LANES>().0 {
+        exp(simd, f32x16::load_array_ref(simd, lane) - shift).store_slice(lane);
+    }
+}
+
 /// The largest value, or negative infinity for an empty slice.
 pub fn max(values: &[f32]) -> f32 {
-    #[inline(always)]
-    fn body<S: Simd>(simd: S, values: &[f32]) -> f32 {
-        let mut best = f32x16::splat(simd, f32::NEG_INFINITY);
-        let mut lanes = values.chunks_exact(LANES);
-        for lane in &mut lanes {
-            best = best.max(f32x16::from_slice(simd, lane));
-        }
-        lanes.remainder().iter().fold(best.reduce_max(), |a, &b| a.max(b))
+    dispatch!(level(), simd => max_in(simd, values))
+}
+
+/// As [`max`], within vector code.
+#[inline(always)]
+pub fn max_in<S: Simd>(simd: S, values: &[f32]) -> f32 {
+    let mut best = f32x16::splat(simd, f32::NEG_INFINITY);
+    let mut lanes = values.chunks_exact(LANES);
+    for lane in &mut lanes {
+        best = best.max(f32x16::from_slice(simd, lane));
     }
-    dispatch!(level(), simd => body(simd, values))
+    lanes.remainder().iter().fold(best.reduce_max(), |a, &b| a.max(b))
 }
 
 /// Replaces each positive value by its natural logarithm.

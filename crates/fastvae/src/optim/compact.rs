@@ -50,7 +50,7 @@ impl Update {
                 ask(line + 1);
                 low = update.mean::<_, CATCH_UP>(simd, parameter, low, gradient, missed, &mut squares);
             }
-            halves::pack(simd, [high, low], words);
+            halves::pack([high, low], words);
         }
         *second = squares.reduce_sum().mul_add(share, before * BETA2);
         let rate = f32x16::splat(simd, -update.rate / (second.sqrt() * update.second_scale + EPSILON));

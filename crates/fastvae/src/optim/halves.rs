@@ -25,14 +25,14 @@ pub(super) fn unpack<S: Simd>(simd: S, words: &[f32; LANES]) -> [f32x16<S>; 2] {
 
 /// Sixteen words of these numbers.
 #[inline(always)]
-pub(super) fn pack<S: Simd>(simd: S, [high, low]: [f32x16<S>; 2], words: &mut [f32; LANES]) {
-    let (high, low) = (rounded(simd, high), rounded(simd, low));
+pub(super) fn pack<S: Simd>([high, low]: [f32x16<S>; 2], words: &mut [f32; LANES]) {
+    let (high, low) = (rounded(high), rounded(low));
     ((high & UPPER) | (low >> 16)).bitcast::<f32x16<S>>().store_slice(words);
 }
 
 /// Numbers whose upper halves are the nearest, or of two as near the one that is further from zero.
 #[inline(always)]
-fn rounded<S: Simd>(simd: S, numbers: f32x16<S>) -> u32x16<S> {
+fn rounded<S: Simd>(numbers: f32x16<S>) -> u32x16<S> {
     let bits = numbers.bitcast::<u32x16<S>>();
     bits + 0x8000
 }
@@ -56,7 +56,7 @@ mod tests {
                 let back = dispatch!(level, simd => {
                     let lines = numbers.as_chunks::<LANES>().0;
                     let lines = [0, 1].map(|i| f32x16::load_array_ref(simd, &lines[i]));
-                    pack(simd, lines, &mut packed);
+                    pack(lines, &mut packed);
                     unpack(simd, &packed).map(|line| <[f32; LANES]>::try_from(line.as_slice()).unwrap())
                 });
                 for (&x, &y) in numbers.iter().zip(back.as_flattened()) {

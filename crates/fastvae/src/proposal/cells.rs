@@ -98,60 +98,34 @@ impl Cells {
         index.scores(query, &mut scratch.scores);
         scratch.weights.resize(self.mass.len(), 0.0);
         scratch.log_base.resize(self.mass.len(), 0.0);
-        let n_codewords = index.settings().n_codewords;
-        let shift = match self.layout {
-            Layout::Grid { stride } => self.prepare_grid(n_codewords, stride, scratch),
-            Layout::List => self.prepare_list(index, scratch),
-        };
-        let log_z = (f64::from(shift) + scratch.total.ln()) as f32;
-        scratch.log_base.iter_mut().for_each(|base| *base -= log_z);
+        match self.layout {
+            Layout::Grid { stride } => self.prepare_grid(index.settings().n_codewords, stride, scratch),
+            Layout::List => {
+                let shift = self.prepare_list(index, scratch);
+                let log_z = log_z(shift, scratch.total);
+                scratch.log_base.iter_mut().for_each(|base| *base -= log_z);
+            }
+        }
     }
 
-    /// Weights of the grid and the logits in `log_base`; returns the shift that the weights are taken at.
-    fn prepare_grid(&self, n_codewords: usize, stride: usize, scratch: &mut Scratch) -> f32 {
-        #[inline(always)]
-        fn body<S: Simd>(
-            simd: S,
-            mass: &[f32],
-            (first, second): (&[f32], &[f32]),
-            (factors, others): (&[f32], &[f32]),
-            weights: &mut [f32],
-            log_base: &mut [f32],
-        ) -> f64 {
-            let stride = second.len();
-            let mut total = 0.0;
-            for (row, (score, factor)) in first.iter().zip(factors).enumerate() {
-                let mut sum = f32x16::splat(simd, 0.0);
-                for lane in (0..stride).step_by(LANES) {
-                    let slot = row * stride + lane;
-                    let weight = f32x16::from_slice(simd, &mass[slot..][..LANES])
-                        * f32x16::from_slice(simd, &others[lane..][..LANES])
-                        * *factor;
-                    weight.store_slice(&mut weights[slot..][..LANES]);
-                    sum += weight;
-                    (f32x16::from_slice(simd, &second[lane..][..LANES]) + *score)
-                        .store_slice(&mut log_base[slot..][..LANES]);
-                }
-                total += f64::from(sum.reduce_sum());
-            }
-            total
-        }
-        let (first, second) = scratch.scores.split_at(stride);
-        let shifts = (simd::max(&first[..n_codewords]), simd::max(&second[..n_codewords]));
+    /// [`Cells::prepare`] of the grid.
+    fn prepare_grid(&self, n_codewords: usize, stride: usize, scratch: &mut Scratch) {
         scratch.logits.clear();
         scratch.logits.extend_from_slice(&scratch.scores);
-        let (factors, others) = scratch.logits.split_at_mut(stride);
-        simd::exp_shifted(factors, shifts.0);
-        simd::exp_shifted(others, shifts.1);
-        scratch.total = dispatch!(simd::level(), simd => body(
-            simd,
-            &self.mass,
-            (&first[..n_codewords], second),
-            (factors, others),
-            &mut scratch.weights,
-            &mut scratch.log_base,
-        ));
-        if scratch.total > SAFE_TOTAL { shifts.0 + shifts.1 } else { self.exponentials(scratch) }
+        let Scratch { scores, logits: factors, weights, log_base, .. } = &mut *scratch;
+        let factors = factors.split_at_mut(stride);
+        let (shift, total) =
+            dispatch!(simd::level(), simd => grid_weights(simd, &self.mass, n_codewords, factors, weights));
+        let scores = (&scores[..n_codewords], &scores[stride..]);
+        if total > SAFE_TOTAL {
+            let log_z = log_z(shift, total);
+            dispatch!(simd::level(), simd => grid_logits(simd, scores, log_z, log_base));
+        } else {
+            dispatch!(simd::level(), simd => grid_logits(simd, scores, 0.0, log_base));
+            let shift = self.exponentials(scratch);
+            let log_z = log_z(shift, scratch.total);
+            scratch.log_base.iter_mut().for_each(|base| *base -= log_z);
+        }
     }
 
     /// Weights of the stored cells and the logits in `log_base`; returns the shift.
@@ -183,6 +157,49 @@ impl Cells {
             scratch.total += f64::from(*weight);
         }
         shift
+    }
+}
+
+/// ln of the sum of the exponentials, which is `total` times e^`shift`.
+fn log_z(shift: f32, total: f64) -> f32 {
+    (f64::from(shift) + total.ln()) as f32
+}
+
+/// The `weights` of the grid's slots by the padded `scores` of both codebooks' `n` codewords, which become exponentials.
+/// Returns the shift that they are taken at, and the sum of the weights.
+#[inline(always)]
+fn grid_weights<S: Simd>(
+    simd: S,
+    mass: &[f32],
+    n: usize,
+    scores: (&mut [f32], &mut [f32]),
+    weights: &mut [f32],
+) -> (f32, f64) {
+    let shifts = (simd::max_in(simd, &scores.0[..n]), simd::max_in(simd, &scores.1[..n]));
+    simd::exp_in(simd, scores.0, shifts.0);
+    simd::exp_in(simd, scores.1, shifts.1);
+    let (factors, others) = (&scores.0[..n], scores.1.as_chunks::<LANES>().0);
+    let mut sums = f32x16::splat(simd, 0.0);
+    let stride = LANES * others.len();
+    let rows = mass.chunks_exact(stride).zip(weights.chunks_exact_mut(stride));
+    for ((mass, weights), factor) in rows.zip(factors) {
+        let lanes = mass.as_chunks::<LANES>().0.iter().zip(others);
+        for ((mass, other), weight) in lanes.zip(weights.as_chunks_mut::<LANES>().0) {
+            let product = f32x16::load_array_ref(simd, mass) * f32x16::load_array_ref(simd, other) * *factor;
+            product.store_slice(weight);
+            sums += product;
+        }
+    }
+    (shifts.0 + shifts.1, f64::from(sums.reduce_sum()))
+}
+
+/// The logits of the grid's slots, less `log_z`.
+#[inline(always)]
+fn grid_logits<S: Simd>(simd: S, scores: (&[f32], &[f32]), log_z: f32, out: &mut [f32]) {
+    for (score, row) in scores.0.iter().zip(out.chunks_exact_mut(scores.1.len())) {
+        for (other, out) in scores.1.as_chunks::<LANES>().0.iter().zip(row.as_chunks_mut::<LANES>().0) {
+            (f32x16::load_array_ref(simd, other) + *score - log_z).store_slice(out);
+        }
     }
 }
 

@@ -84,8 +84,8 @@ fn fall<S: Simd>(
     let mut at = 0;
     for run in runs.runs {
         let Span { start, len } = spans[run.slot as usize];
-        let (word, step) = runs.choices.comb(run.slot, run.count);
-        let mut words = numbers * step + word;
+        let step = run.step();
+        let mut words = numbers * step + run.word;
         let base = f32x8::splat(simd, log_base.unwrap_or(run.log_base));
         let mut left = run.count as usize;
         loop {
@@ -128,13 +128,13 @@ mod tests {
     /// Place, coin and base of each draw of `runs`, one after the other.
     fn one_by_one(runs: RunSlice<'_>, spans: &[Span], exact: bool) -> Vec<(u32, u32, f32)> {
         let mut draws = Vec::new();
-        for &Run { slot, count, log_base } in runs.runs {
-            let (mut word, step) = runs.choices.comb(slot, count);
-            let Span { start, len } = spans[slot as usize];
-            for _ in 0..count {
+        for run in runs.runs {
+            let mut word = runs.choices.word(run.slot);
+            let Span { start, len } = spans[run.slot as usize];
+            for _ in 0..run.count {
                 let (place, coin) = place_and_coin(word, start, len);
-                draws.push((place, if exact { runs.choices.second(word) } else { coin }, log_base));
-                word = word.wrapping_add(step);
+                draws.push((place, if exact { runs.choices.second(word) } else { coin }, run.log_base));
+                word = word.wrapping_add(run.step());
             }
         }
         draws
@@ -211,7 +211,7 @@ mod tests {
         let members = Members::new(&log_weights, &[0, 40, 100]).0;
         let (mut places, mut correction, mut coins) = (vec![99; 64], vec![7.0; 64], Vec::new());
         for n in [1, 15, 16, 17, 32, 33] {
-            let runs = [Run { slot: 0, count: n as u32, log_base: -1.0 }];
+            let runs = [Run { slot: 0, count: n as u32, log_base: -1.0, word: 77 }];
             let runs = RunSlice { runs: &runs, choices: Default::default() };
             for members in [None, Some(&members)] {
                 let out = Settling { places: &mut places, correction: &mut correction, coins: &mut coins };

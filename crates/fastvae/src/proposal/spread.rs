@@ -173,8 +173,8 @@ mod tests {
             for (query, runs) in all.iter().enumerate() {
                 let mut start = 0;
                 for (partition, &end) in slot_ends.iter().enumerate() {
-                    let expected: Vec<Run> =
-                        runs.iter().filter(|run| (start..end).contains(&run.slot)).collect();
+                    let here = |run: &Run| (start..end).contains(&run.slot);
+                    let expected: Vec<Run> = runs.iter().filter(here).collect();
                     let draws = spread.draws(partition, query);
                     assert_eq!((draws.runs.runs, draws.runs.choices), (&expected[..], runs.choices()));
                     assert_eq!(draws.n, expected.iter().map(|run| run.count as usize).sum::<usize>());

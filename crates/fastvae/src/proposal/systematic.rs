@@ -23,6 +23,8 @@ pub(super) struct Run {
     pub(super) count: u32,
     /// What goes with the weight; for MIDX, ln Q of an item of weight one in the slot.
     pub(super) log_base: f32,
+    /// The random word of the first draw: see [`Choices`].
+    pub(super) word: u32,
 }
 
 /// Runs in the order of the weights, each field in a list of its own.
@@ -31,6 +33,7 @@ pub(super) struct Runs {
     slots: Vec<u32>,
     counts: Vec<u32>,
     log_bases: Vec<f32>,
+    words: Vec<u32>,
     choices: Choices,
 }
 
@@ -39,13 +42,19 @@ pub(super) struct Runs {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Choices([u32; 2]);
 
+/// The golden ratio of all words: its multiples lie far from each other.
+const WEYL: u32 = 0x9E37_79B9;
+
 impl Choices {
-    /// The word of the first draw of a run in `slot`, and how far the words of `count` draws are apart. Each of them
-    /// by itself is as random as the key.
+    /// The word of the first draw of a run in `slot`. Each draw by itself has a word as random as the key.
+    pub(super) fn word(self, slot: u32) -> u32 {
+        mix(self.0[0].wrapping_add(slot.wrapping_mul(WEYL)))
+    }
+
+    /// As [`Choices::word`], for sixteen slots.
     #[inline(always)]
-    pub(super) fn comb(self, slot: u32, count: u32) -> (u32, u32) {
-        const WEYL: u32 = 0x9E37_79B9;
-        (mix(self.0[0].wrapping_add(slot.wrapping_mul(WEYL))), u32::MAX / count)
+    fn words_in<S: Simd>(self, slots: u32x16<S>) -> u32x16<S> {
+        mix_in(slots * WEYL + self.0[0])
     }
 
     /// A second word of a draw, which says nothing about its `word`.
@@ -58,6 +67,14 @@ impl Choices {
     #[inline(always)]
     pub(super) fn second_in<S: Simd>(self, simd: S, words: u32x8<S>) -> u32x8<S> {
         mix_in(words ^ u32x8::splat(simd, self.0[1]))
+    }
+}
+
+impl Run {
+    /// How far the words of its draws are apart.
+    #[inline(always)]
+    pub(super) fn step(&self) -> u32 {
+        u32::MAX / self.count
     }
 }
 
@@ -92,9 +109,17 @@ impl Runs {
     /// Some of them.
     #[inline(always)]
     pub(super) fn range(&self, range: Range<usize>) -> impl Iterator<Item = Run> {
-        let fields =
-            self.slots[range.clone()].iter().zip(&self.counts[range.clone()]).zip(&self.log_bases[range]);
-        fields.map(|((&slot, &count), &log_base)| Run { slot, count, log_base })
+        let slots_counts = self.slots[range.clone()].iter().zip(&self.counts[range.clone()]);
+        let bases_words = self.log_bases[range.clone()].iter().zip(&self.words[range]);
+        let run = |((&slot, &count), (&log_base, &word))| Run { slot, count, log_base, word };
+        slots_counts.zip(bases_words).map(run)
+    }
+
+    fn resize(&mut self, n: usize) {
+        self.slots.resize(n, 0);
+        self.counts.resize(n, 0);
+        self.log_bases.resize(n, 0.0);
+        self.words.resize(n, 0);
     }
 
     /// Fills `places` with the slots, each as often as it was drawn, and `correction` with the `log_q` of each.
@@ -111,12 +136,6 @@ impl Runs {
             places.resize(n, slot);
             correction.resize(n, log_q(slot));
         }
-    }
-
-    fn resize(&mut self, n: usize) {
-        self.slots.resize(n, 0);
-        self.counts.resize(n, 0);
-        self.log_bases.resize(n, 0.0);
     }
 }
 
@@ -177,7 +196,7 @@ fn draw<S: Simd>(
     let total = add_up(weights, sums);
     let log_bases = log_bases.map(|bases| bases.as_chunks::<LANES>().0);
     if !(total > 0.0 && total.is_finite()) {
-        (runs.slots[0], runs.counts[0]) = (0, n);
+        (runs.slots[0], runs.counts[0], runs.words[0]) = (0, n, runs.choices.word(0));
         runs.log_bases[0] = log_bases.map_or(0.0, |bases| bases[0][0]);
         return 1;
     }
@@ -209,8 +228,9 @@ fn draw<S: Simd>(
         let counts = teeth - teeth.shift_elements_right::<1>(0);
         let drawn_from = counts.simd_gt(i32x16::splat(simd, 0));
         let to = n_runs..n_runs + LANES;
-        let slots = lanes + (node * LANES) as u32;
-        slots.compress(drawn_from).store_slice(&mut runs.slots[to.clone()]);
+        let slots = (lanes + (node * LANES) as u32).compress(drawn_from);
+        slots.store_slice(&mut runs.slots[to.clone()]);
+        runs.choices.words_in(slots).store_slice(&mut runs.words[to.clone()]);
         counts.bitcast::<u32x16<S>>().compress(drawn_from).store_slice(&mut runs.counts[to.clone()]);
         if let Some(bases) = log_bases {
             let bases = f32x16::load_array_ref(simd, &bases[node]);
@@ -253,6 +273,7 @@ mod tests {
         let bases: Vec<f32> = (0..weights.len()).map(|slot| slot as f32).collect();
         Systematic::default().draw(weights, Some(&bases), n, &stream, &mut runs);
         assert!(runs.iter().all(|run| run.slot as f32 == run.log_base));
+        assert!(runs.iter().all(|run| run.word == runs.choices().word(run.slot)));
         pairs(&runs)
     }
 

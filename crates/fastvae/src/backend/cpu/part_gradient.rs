@@ -157,7 +157,8 @@ mod tests {
             let entries = BucketEntries { blocks: &[&buckets], bucket: 0, layout };
             let (runs, sources) = grouping.group(&entries, n_rows);
             let PartGradient { rows, bias } = &mut gradients;
-            let touched = (0..rows.rows()).filter(|&row| !dispatch!(level(), simd => is_zero(simd, rows.row(row))));
+            let touched =
+                (0..rows.rows()).filter(|&row| !dispatch!(level(), simd => is_zero(simd, rows.row(row))));
             assert!(touched.eq(runs.iter().map(|run| run.item as usize)));
             let (mut first, mut expected) = (0, vec![0.0; rows.stride()]);
             for run in runs {
