@@ -9,6 +9,7 @@ mod compact;
 pub(crate) mod halves;
 mod missed;
 
+use bytemuck::{Pod, Zeroable};
 use fearless_simd::{f32x16, i32x16, prelude::*};
 
 use crate::config::{Config, MomentKind, Optimizer, WeightDecayMode};
@@ -28,12 +29,20 @@ const NOTHING: f32 = 1e-18;
 pub struct Moments {
     /// Mean of the gradient: as the table, or in rows half as long, whose floats hold two numbers each.
     pub first: Matrix,
-    /// Mean of its square: a row for each of the table's, or one row with a number for each of them.
+    /// Mean of its square, as the table; without rows where each row has one number for all columns.
     pub second: Matrix,
-    /// Numbers of `second` for each row of the table.
-    pub second_stride: usize,
-    /// The step, counted from 1, that touched each row last; 0 for none.
-    pub touched: List<u32>,
+    /// What there is one of for each row.
+    pub rows: List<RowState>,
+}
+
+/// What an update needs of a row beside its numbers: together, since in a large catalogue each look is one at memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct RowState {
+    /// The step, counted from 1, that touched the row last; 0 for none.
+    pub touched: u32,
+    /// Mean of the square of its gradient, where all columns share one.
+    pub second: f32,
 }
 
 impl Moments {
@@ -45,11 +54,21 @@ impl Moments {
     /// Zeros of this kind for `table`.
     pub fn of(table: &Matrix, kind: MomentKind) -> Self {
         let (rows, cols) = (table.rows(), table.cols());
-        let (first, second, second_stride) = match kind {
-            MomentKind::Full => (Matrix::zeros(rows, cols), Matrix::zeros(rows, cols), table.stride()),
-            MomentKind::Compact => (Matrix::zeros(rows, halves::words(cols)), Matrix::zeros(1, rows), 1),
+        let (first, second) = match kind {
+            MomentKind::Full => (Matrix::zeros(rows, cols), Matrix::zeros(rows, cols)),
+            MomentKind::Compact => (Matrix::zeros(rows, halves::words(cols)), Matrix::zeros(0, 0)),
         };
-        Self { first, second, second_stride, touched: List::zeros(rows) }
+        Self { first, second, rows: List::zeros(rows) }
+    }
+
+    /// Whether all columns of a row share one second moment.
+    pub fn is_compact(&self) -> bool {
+        self.second.rows() < self.first.rows()
+    }
+
+    /// Floats of `first` and of `second` for each row; none of the latter where all columns share one.
+    pub fn strides(&self) -> [usize; 2] {
+        [self.first.stride(), if self.is_compact() { 0 } else { self.second.stride() }]
     }
 }
 
@@ -79,11 +98,11 @@ pub enum RowMoments<'a> {
 }
 
 impl<'a> RowMoments<'a> {
-    /// Those kept as `first` and `second`; `share` is that of the table.
+    /// Those kept as `first` and `second`, or in the `state` where there is no `second`; `share` is that of the table.
     #[inline(always)]
-    pub fn of(first: &'a mut [f32], second: &'a mut [f32], share: f32) -> Self {
+    pub fn of(first: &'a mut [f32], second: &'a mut [f32], state: &'a mut RowState, share: f32) -> Self {
         match second {
-            [second] => Self::Compact { first, second, share },
+            [] => Self::Compact { first, second: &mut state.second, share },
             all => Self::Full(first, all),
         }
     }
@@ -134,10 +153,10 @@ impl Update {
         }
     }
 
-    /// The steps that passed over a row since `touched`, its last, which becomes this one.
+    /// The steps that passed over a row since its last, which becomes this one.
     #[inline(always)]
-    pub fn gap(&self, touched: &mut u32) -> u32 {
-        let last = std::mem::replace(touched, self.step);
+    pub fn gap(&self, state: &mut RowState) -> u32 {
+        let last = std::mem::replace(&mut state.touched, self.step);
         if last == 0 { 0 } else { self.step.saturating_sub(last + 1) }
     }
 
@@ -408,20 +427,19 @@ mod tests {
         [Optimizer::Adam, Optimizer::LazyAdam].map(|optimizer| {
             let config = Config { optimizer, ..config.clone() };
             let shared = config.moments == MomentKind::Compact;
-            let (mut p, mut m, mut v, mut last) = ([1.0f32; 16], [0.0; 16], [0.0; 16], 0);
+            let (mut p, mut m, mut v, mut state) = ([1.0f32; 16], [0.0; 16], [0.0; 16], RowState::default());
             for step in 5000..5400 {
                 let update = Update::at(&config, 0, step);
-                let moments = RowMoments::of(&mut m, &mut v[..if shared { 1 } else { 16 }], share(16));
-                let row = Row { parameter: &mut p, moments };
-                if touched(step) {
-                    let gap = update.gap(&mut last);
-                    assert!(optimizer == Optimizer::LazyAdam || gap == 0);
-                    let mut g = [gradient(step); 16];
-                    dispatch!(level(), simd => update.row(simd, row, &mut g, gap, |_| ()));
-                } else if optimizer == Optimizer::Adam {
-                    update.gap(&mut last);
-                    dispatch!(level(), simd => update.row(simd, row, &mut [0.0; 16], 0, |_| ()));
+                if !touched(step) && optimizer == Optimizer::LazyAdam {
+                    continue;
                 }
+                let gap = update.gap(&mut state);
+                assert!(optimizer == Optimizer::LazyAdam || gap == 0);
+                let mut g = [if touched(step) { gradient(step) } else { 0.0 }; 16];
+                let second = &mut v[..if shared { 0 } else { 16 }];
+                let moments = RowMoments::of(&mut m, second, &mut state, share(16));
+                let row = Row { parameter: &mut p, moments };
+                dispatch!(level(), simd => update.row(simd, row, &mut g, gap, |_| ()));
             }
             p[0]
         })

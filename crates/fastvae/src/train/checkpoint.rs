@@ -18,7 +18,7 @@ use crate::proposal::{State, StateData, StateTensor};
 use crate::train::{Progress, Training};
 
 /// Version of the layout, checked when a checkpoint is read.
-const FORMAT: &str = "fastvae checkpoint 3";
+const FORMAT: &str = "fastvae checkpoint 4";
 
 /// What the run learns from, to refuse other data.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -187,7 +187,7 @@ fn write_moments<'m>(writer: &mut TensorWriter<'m>, moments: &'m MomentTables) {
     for (name, table) in tables.into_iter().chain(map) {
         writer.matrix(format!("first.{name}"), table.first.view());
         writer.matrix(format!("second.{name}"), table.second.view());
-        writer.array(format!("touched.{name}"), &table.touched);
+        writer.array::<u32>(format!("rows.{name}"), bytemuck::cast_slice(&table.rows));
     }
     if let Some((first, second)) = &moments.item_bias {
         writer.array("first.item_bias", first);
@@ -226,8 +226,8 @@ fn read_moments(file: &TensorFile, moments: &mut MomentTables) -> Result<()> {
     for (name, table) in tables.into_iter().chain(map) {
         read_matrix(file, &format!("first.{name}"), &mut table.first)?;
         read_matrix(file, &format!("second.{name}"), &mut table.second)?;
-        let n = table.touched.len();
-        table.touched.copy_from_slice(&file.array_of::<u32>(&format!("touched.{name}"), &[n])?);
+        let rows: &mut [u32] = bytemuck::cast_slice_mut(&mut table.rows);
+        rows.copy_from_slice(&file.array_of::<u32>(&format!("rows.{name}"), &[rows.len()])?);
     }
     if let Some((first, second)) = &mut moments.item_bias {
         read_values(file, "first.item_bias", first)?;

@@ -18,7 +18,7 @@ use crate::config::Optimizer;
 use crate::math::matrix::LANES;
 use crate::math::simd::{level, prefetch_at};
 use crate::math::{Matrix, MatrixView};
-use crate::optim::{self, Row, RowMoments, Update};
+use crate::optim::{self, Row, RowMoments, RowState, Update};
 
 /// Rows asked for ahead of their sum, where they come in no order that the processor could guess.
 const AHEAD: u32 = 6;
@@ -282,7 +282,7 @@ struct SharedTable {
     second: *mut f32,
     /// Floats of `first` and of `second` for each row.
     moment_strides: [usize; 2],
-    touched: *mut u32,
+    states: *mut RowState,
     /// Values, first and second moments of the bias.
     bias: Option<[*mut f32; 3]>,
     /// See [`optim::share`].
@@ -308,8 +308,8 @@ impl SharedTable {
             rows: table.rows.data_mut().as_mut_ptr(),
             first: table.moments.first.data_mut().as_mut_ptr(),
             second: table.moments.second.data_mut().as_mut_ptr(),
-            moment_strides: [table.moments.first.stride(), table.moments.second_stride],
-            touched: table.moments.touched.as_mut_ptr(),
+            moment_strides: table.moments.strides(),
+            states: table.moments.rows.as_mut_ptr(),
             bias,
         }
     }
@@ -328,7 +328,7 @@ impl SharedTable {
         for (table, stride) in self.tables() {
             prefetch_at(table.wrapping_add(row * stride), stride);
         }
-        prefetch_at(self.touched.wrapping_add(row).cast(), 1);
+        prefetch_at(self.states.wrapping_add(row).cast(), 1);
     }
 
     /// Updates one row, and its bias where there is one.
@@ -351,8 +351,9 @@ impl SharedTable {
                 .map(|(table, stride)| std::slice::from_raw_parts_mut(table.add(row * stride), stride))
         };
         // SAFETY: as above, for the row's entry.
-        let gap = update.gap(unsafe { &mut *self.touched.add(row) });
-        let moments = RowMoments::of(first, second, self.share);
+        let state = unsafe { &mut *self.states.add(row) };
+        let gap = update.gap(state);
+        let moments = RowMoments::of(first, second, state, self.share);
         update.row(simd, Row { parameter, moments }, gradient, gap, |_| ());
         if let Some(bias) = self.bias {
             // SAFETY: as above, for the row's entry of each column.

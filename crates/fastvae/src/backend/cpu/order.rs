@@ -4,7 +4,7 @@ use bytemuck::cast_slice_mut;
 
 use crate::backend::cpu::rows::RowTable;
 use crate::backend::cpu::team::Team;
-use crate::optim::Moments;
+use crate::optim::{Moments, RowState};
 use crate::proposal::Partitions;
 
 /// Reorders the rows of a table, its moments and its bias in place: from the order of the items to that of the places, or
@@ -15,18 +15,19 @@ pub(super) fn permute(team: &mut Team, table: RowTable<'_>, partitions: &Partiti
         true => partitions.item(row as u32) as usize,
         false => partitions.place(row as u32) as usize,
     };
-    let n = table.rows.rows();
-    let Moments { first, second, second_stride, touched } = table.moments;
-    let strides = [table.rows.stride(), first.stride(), *second_stride];
+    let (n, stride) = (table.rows.rows(), table.rows.stride());
+    let moments = table.moments.strides();
+    let Moments { first, second, rows } = table.moments;
     let mut lists = vec![
-        (table.rows.data_mut(), strides[0]),
-        (first.data_mut(), strides[1]),
-        (second.data_mut(), strides[2]),
-        (cast_slice_mut(touched), 1),
+        (table.rows.data_mut(), stride),
+        (first.data_mut(), moments[0]),
+        (second.data_mut(), moments[1]),
+        (cast_slice_mut(rows), size_of::<RowState>() / size_of::<f32>()),
     ];
     if let Some(bias) = table.bias {
         lists.extend([bias.values, bias.first, bias.second].map(|column| (column, 1)));
     }
+    lists.retain(|&(_, stride)| stride > 0);
     team.for_each_mut(&mut lists, |_, (values, stride)| reorder(&mut values[..n * *stride], *stride, source));
 }
 
@@ -66,9 +67,10 @@ mod tests {
         let partitions = Partitions::lists(&items, &[0, 400, 1300], 2);
         let values: Vec<f32> = (0..1300 * 3).map(|x| x as f32).collect();
         let mut rows = Matrix::from_rows(1300, 3, &values);
-        let touched = List::from(&(0..1300).collect::<Vec<_>>()[..]);
-        let second_stride = rows.stride();
-        let mut moments = Moments { first: rows.clone(), second: rows.clone(), second_stride, touched };
+        let states: Vec<_> =
+            (0..1300).map(|touched| RowState { touched, second: -(touched as f32) }).collect();
+        let mut moments =
+            Moments { first: rows.clone(), second: rows.clone(), rows: List::from(&states[..]) };
         let mut columns = [0, 1, 2].map(|c| (0..1300).map(|row| (row * 10 + c) as f32).collect::<Vec<_>>());
         let start = (rows.clone(), columns.clone());
         for to_places in [true, false] {
@@ -79,7 +81,7 @@ mod tests {
             for (row, &item) in items.iter().enumerate().filter(|_| to_places) {
                 assert_eq!(rows.row(row), start.0.row(item as usize));
                 assert_eq!(moments.second.row(row), start.0.row(item as usize));
-                assert_eq!(moments.touched[row], item);
+                assert_eq!(moments.rows[row], states[item as usize]);
                 assert_eq!(columns[2][row], start.1[2][item as usize]);
             }
         }

@@ -10,7 +10,7 @@ use crate::config::Optimizer;
 use crate::math::matrix::LANES;
 use crate::math::simd::{level, prefetch_at};
 use crate::math::{Matrix, MatrixView};
-use crate::optim::{self, Moments, Row, RowMoments, Update};
+use crate::optim::{self, Moments, Row, RowMoments, RowState, Update};
 
 /// A table with its moments and, for the decoder, its bias column with its own.
 pub(super) struct RowTable<'a> {
@@ -33,7 +33,7 @@ pub(super) struct RowChunk<'a> {
     pub second: &'a mut [f32],
     /// Floats of `first` and of `second` for each row.
     pub strides: [usize; 2],
-    pub touched: &'a mut [u32],
+    pub states: &'a mut [RowState],
     pub bias: Option<BiasColumn<'a>>,
     /// See [`optim::share`].
     share: f32,
@@ -43,7 +43,7 @@ impl<'a> RowTable<'a> {
     /// The table cut into chunks of `width` rows.
     pub fn chunks(self, width: usize) -> Vec<RowChunk<'a>> {
         let share = optim::share(self.rows.cols());
-        let strides = [self.moments.first.stride(), self.moments.second_stride];
+        let strides = self.moments.strides();
         let floats = width * self.rows.stride();
         let mut bias: Vec<Option<BiasColumn<'a>>> = match self.bias {
             None => (0..self.rows.rows().div_ceil(width)).map(|_| None).collect(),
@@ -57,15 +57,15 @@ impl<'a> RowTable<'a> {
         };
         let rows = self.rows.data_mut().chunks_mut(floats);
         let first = self.moments.first.data_mut().chunks_mut(width * strides[0]);
-        let second = self.moments.second.data_mut().chunks_mut(width * strides[1]);
-        let touched = self.moments.touched.chunks_mut(width);
+        let mut seconds = self.moments.second.data_mut();
+        let states = self.moments.rows.chunks_mut(width);
         rows.zip(first)
-            .zip(second)
-            .zip(touched)
+            .zip(states)
             .zip(&mut bias)
-            .map(|((((rows, first), second), touched), bias)| {
-                let bias = bias.take();
-                RowChunk { rows, first, second, strides, touched, bias, share }
+            .map(|(((rows, first), states), bias)| {
+                let n = (states.len() * strides[1]).min(seconds.len());
+                let second = seconds.split_off_mut(..n).expect("no more than there are");
+                RowChunk { rows, first, second, strides, states, bias: bias.take(), share }
             })
             .collect()
     }
@@ -79,6 +79,7 @@ const AHEAD: usize = 2;
 #[derive(Clone, Copy)]
 struct RowLines {
     tables: [*const f32; 3],
+    /// Whether the row has one second moment.
     compact: bool,
 }
 
@@ -100,16 +101,12 @@ impl RowChunk<'_> {
     /// The lines of row `row`; what it has one number of is asked for at once.
     #[inline(always)]
     fn lines(&self, row: usize) -> RowLines {
-        let stride = self.rows.len() / self.touched.len();
+        let stride = self.rows.len() / self.states.len();
         let [first, second] = self.strides;
         let at = |table: &[f32], stride: usize| table.as_ptr().wrapping_add(row * stride);
         let tables = [at(self.rows, stride), at(self.first, first), at(self.second, second)];
-        let compact = second == 1;
-        if compact {
-            prefetch_at(tables[2], 1);
-        }
-        prefetch_at(self.touched.as_ptr().wrapping_add(row).cast(), 1);
-        RowLines { tables, compact }
+        prefetch_at(self.states.as_ptr().wrapping_add(row).cast(), 1);
+        RowLines { tables, compact: second == 0 }
     }
 }
 
@@ -240,12 +237,13 @@ pub(super) fn update_row<S: Simd>(
     ask: impl Fn(usize),
 ) {
     let stride = gradient.len();
-    let gap = update.gap(&mut chunk.touched[row]);
+    let state = &mut chunk.states[row];
+    let gap = update.gap(state);
     let parameter = &mut chunk.rows[row * stride..][..stride];
     let [first, second] = chunk.strides;
     let (first, second) =
         (&mut chunk.first[row * first..][..first], &mut chunk.second[row * second..][..second]);
-    let moments = RowMoments::of(first, second, chunk.share);
+    let moments = RowMoments::of(first, second, state, chunk.share);
     update.row(simd, Row { parameter, moments }, gradient, gap, ask);
     if let Some(bias) = &mut chunk.bias {
         let (value, first, second) = (&mut bias.values[row], &mut bias.first[row], &mut bias.second[row]);

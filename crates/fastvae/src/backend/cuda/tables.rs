@@ -216,8 +216,13 @@ pub(super) fn input_scales(train: &Interactions) -> Vec<f32> {
 
 /// Zeros for a table and its moments, as large as these.
 fn table(gpu: &Gpu, memory: &mut Memory, like: &Matrix, moments: &Moments) -> Result<Table> {
-    let mut zeros = |like: &Matrix| memory.zeros::<f32>(gpu, like.data().len());
-    Ok(Table { values: zeros(like)?, first: zeros(&moments.first)?, second: zeros(&moments.second)? })
+    let mut zeros = |n: usize| memory.zeros::<f32>(gpu, n);
+    let second = if moments.is_compact() { moments.rows.len() } else { moments.second.data().len() };
+    Ok(Table {
+        values: zeros(like.data().len())?,
+        first: zeros(moments.first.data().len())?,
+        second: zeros(second)?,
+    })
 }
 
 fn touched(gpu: &Gpu, memory: &mut Memory, n_rows: usize, most: usize, stride: usize) -> Result<Touched> {
@@ -257,10 +262,16 @@ pub(super) fn send(
     for (table, values, moments) in tables(run, parameters, moments) {
         gpu.write(table.values, values.data())?;
         gpu.write(table.first, moments.first.data())?;
-        gpu.write(table.second, moments.second.data())?;
+        if moments.is_compact() {
+            gpu.write(table.second, &moments.rows.iter().map(|row| row.second).collect::<Vec<_>>())?;
+        } else {
+            gpu.write(table.second, moments.second.data())?;
+        }
     }
-    gpu.write(run.touched_encoder.stamp, &moments.encoder.touched)?;
-    gpu.write(run.touched_items.stamp, &moments.items.touched)
+    for (touched, moments) in [(run.touched_encoder, &moments.encoder), (run.touched_items, &moments.items)] {
+        gpu.write(touched.stamp, &moments.rows.iter().map(|row| row.touched).collect::<Vec<_>>())?;
+    }
+    Ok(())
 }
 
 /// Brings the parameters back, and with `all` the moments too.
@@ -275,12 +286,22 @@ pub(super) fn fetch(
         gpu.read(table.values, values.data_mut())?;
         if all {
             gpu.read(table.first, moments.first.data_mut())?;
-            gpu.read(table.second, moments.second.data_mut())?;
+            if moments.is_compact() {
+                let mut seconds = vec![0.0; moments.rows.len()];
+                gpu.read(table.second, &mut seconds)?;
+                moments.rows.iter_mut().zip(seconds).for_each(|(row, second)| row.second = second);
+            } else {
+                gpu.read(table.second, moments.second.data_mut())?;
+            }
         }
     }
     if all {
-        gpu.read(run.touched_encoder.stamp, &mut moments.encoder.touched)?;
-        gpu.read(run.touched_items.stamp, &mut moments.items.touched)?;
+        let touched = [(run.touched_encoder, &mut moments.encoder), (run.touched_items, &mut moments.items)];
+        for (touched, moments) in touched {
+            let mut stamps = vec![0; moments.rows.len()];
+            gpu.read(touched.stamp, &mut stamps)?;
+            moments.rows.iter_mut().zip(stamps).for_each(|(row, stamp)| row.touched = stamp);
+        }
     }
     Ok(())
 }

@@ -85,12 +85,17 @@ fn difference(a: &Matrix, b: &Matrix) -> f32 {
 /// to eight bits.
 fn both(moments: &Moments) -> (Matrix, Matrix, f32) {
     let first = &moments.first;
-    if moments.second_stride > 1 {
+    if !moments.is_compact() {
         return (first.clone(), moments.second.clone(), 2e-3);
     }
     let halves = |word: &f32| [word.to_bits() & 0xffff_0000, word.to_bits() << 16].map(f32::from_bits);
     let floats: Vec<f32> = first.data().iter().flat_map(halves).collect();
-    (Matrix::from_rows(first.rows(), 2 * first.stride(), &floats), moments.second.clone(), 8e-3)
+    let second: Vec<f32> = moments.rows.iter().map(|row| row.second).collect();
+    (
+        Matrix::from_rows(first.rows(), 2 * first.stride(), &floats),
+        Matrix::from_rows(1, second.len(), &second),
+        8e-3,
+    )
 }
 
 fn moments(host: &mut CpuBackend) -> [(&'static str, (Matrix, Matrix, f32)); 5] {
