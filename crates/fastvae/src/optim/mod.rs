@@ -19,9 +19,10 @@ use crate::math::{List, Matrix};
 const BETA1: f32 = 0.9;
 const BETA2: f32 = 0.999;
 const EPSILON: f32 = 1e-8;
-/// Gradients and first moments below this are taken for zero, second moments below its square: they are far too small
-/// to move anything. A moment that decays without end would come to where numbers lose their precision and processors
-/// their speed, a hundredfold, and stay there: rounding keeps the smallest number from ever reaching zero.
+/// First moments below this are taken for zero, and full second moments below its square, with the gradients that they
+/// come from: they are far too small to move anything. A moment that decays without end would come to where numbers lose
+/// their precision and processors their speed, a hundredfold, and stay there: rounding keeps the smallest number from ever
+/// reaching zero.
 const NOTHING: f32 = 1e-18;
 
 /// Running means of a table's gradient and of its square.

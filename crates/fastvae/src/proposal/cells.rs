@@ -92,19 +92,15 @@ impl Cells {
         }
     }
 
-    /// Fills, from the scores of the query, `weights` (unnormalised probability of each slot), `total` and
-    /// `log_base` (ln Q of an item of weight one in each slot).
+    /// Fills, from the scores of the query, `weights` (unnormalised probability of each slot) and `log_base` (ln Q of an
+    /// item of weight one in each slot).
     pub(super) fn prepare(&self, index: &InvertedMultiIndex, query: &[f32], scratch: &mut Scratch) {
         index.scores(query, &mut scratch.scores);
         scratch.weights.resize(self.mass.len(), 0.0);
         scratch.log_base.resize(self.mass.len(), 0.0);
         match self.layout {
             Layout::Grid { stride } => self.prepare_grid(index.settings().n_codewords, stride, scratch),
-            Layout::List => {
-                let shift = self.prepare_list(index, scratch);
-                let log_z = log_z(shift, scratch.total);
-                scratch.log_base.iter_mut().for_each(|base| *base -= log_z);
-            }
+            Layout::List => self.prepare_list(index, scratch),
         }
     }
 
@@ -122,25 +118,23 @@ impl Cells {
             dispatch!(simd::level(), simd => grid_logits(simd, scores, log_z, log_base));
         } else {
             dispatch!(simd::level(), simd => grid_logits(simd, scores, 0.0, log_base));
-            let shift = self.exponentials(scratch);
-            let log_z = log_z(shift, scratch.total);
-            scratch.log_base.iter_mut().for_each(|base| *base -= log_z);
+            self.exponentials(scratch);
         }
     }
 
-    /// Weights of the stored cells and the logits in `log_base`; returns the shift.
-    fn prepare_list(&self, index: &InvertedMultiIndex, scratch: &mut Scratch) -> f32 {
+    /// [`Cells::prepare`] of the stored cells.
+    fn prepare_list(&self, index: &InvertedMultiIndex, scratch: &mut Scratch) {
         let (lists, stride) = (index.lists(), index.score_stride());
         for cell in 0..lists.n_cells() {
             let codes = lists.codes(cell);
             let scores = scratch.scores.chunks_exact(stride).zip(codes);
             scratch.log_base[cell] = scores.map(|(scores, code)| scores[usize::from(code)]).sum();
         }
-        self.exponentials(scratch)
+        self.exponentials(scratch);
     }
 
-    /// Weights from the cells' logits (in `log_base`) and masses, shifted by the largest.
-    fn exponentials(&self, scratch: &mut Scratch) -> f32 {
+    /// Weights from the cells' logits (in `log_base`) and masses, shifted by the largest; the logits are normalised.
+    fn exponentials(&self, scratch: &mut Scratch) {
         for ((weight, base), log_mass) in
             scratch.weights.iter_mut().zip(&scratch.log_base).zip(&self.log_mass)
         {
@@ -148,15 +142,16 @@ impl Cells {
         }
         let shift = simd::max(&scratch.weights);
         simd::exp_shifted(&mut scratch.weights, shift);
-        scratch.total = 0.0;
+        let mut total = 0.0;
         for (weight, log_mass) in scratch.weights.iter_mut().zip(&self.log_mass) {
             // The vector exponential stops at e^-87; a slot without items must weigh nothing at all.
             if *log_mass == f32::NEG_INFINITY {
                 *weight = 0.0;
             }
-            scratch.total += f64::from(*weight);
+            total += f64::from(*weight);
         }
-        shift
+        let log_z = log_z(shift, total);
+        scratch.log_base.iter_mut().for_each(|base| *base -= log_z);
     }
 }
 

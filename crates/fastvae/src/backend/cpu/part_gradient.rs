@@ -61,7 +61,7 @@ impl PartGradient {
 }
 
 /// Whether there is nothing in the gradient of a row, padded: no draw of it had any weight. A mark for each row that is
-/// added to would say nearly the same, but cost as much as a quarter of the adding.
+/// added to would say nearly the same, but adding waits for its writes, and a mark is one more.
 #[inline(always)]
 pub(super) fn is_zero<S: Simd>(simd: S, gradient: &[f32]) -> bool {
     let mut bits = u32x16::splat(simd, 0);
