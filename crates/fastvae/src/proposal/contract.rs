@@ -179,7 +179,7 @@ fn draws_come_partition_by_partition() {
         let mut end = 0;
         for partition in 0..partitions.len() {
             let start = end;
-            end += draws.spread.draws(partition, 0).n;
+            end += draws.spread.total(partition).draws;
             for t in start..end {
                 assert!(partitions.range(partition).contains(&draws.places[t]), "{}", label(&config));
                 assert_eq!(partitions.item(draws.places[t]), draws.items[t], "{}", label(&config));

@@ -12,7 +12,7 @@ use super::cells::Cells;
 use super::members::Members;
 use super::settle::{Settling, settle};
 use super::state::{Reader, State, StateTensor};
-use super::{ItemTable, Partitions, Proposal, RunSlice, Scratch, Spread};
+use super::{ItemTable, Partitions, Proposal, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -167,14 +167,13 @@ impl Proposal for Midx {
         scratch: &mut Scratch,
         spread: &mut Spread,
     ) {
-        let Scratch { weights, systematic, log_base, runs, .. } = scratch;
-        systematic.draw(weights, Some(log_base), n, stream, runs);
-        spread.push_runs(runs, &self.built().slot_ends);
+        let Scratch { weights, systematic, log_base, .. } = scratch;
+        spread.draw(systematic, (weights, Some(log_base)), n, stream, &self.built().slot_ends);
     }
 
-    fn settle(&self, runs: RunSlice<'_>, n: usize, out: Settling<'_>) {
+    fn settle(&self, spread: &Spread, partition: usize, out: Settling<'_>) {
         let built = self.built();
-        settle(runs, built.cells.spans(), built.members.as_ref(), None, n, out);
+        settle(spread, partition, built.cells.spans(), built.members.as_ref(), None, out);
     }
 
     fn reads_vectors(&self) -> bool {

@@ -35,9 +35,8 @@ pub use partitions::Partitions;
 pub use popularity::PopularityProposal;
 pub use settle::Settling;
 pub use softmax::Softmax;
-pub use spread::{PartDraws, Spread};
+pub use spread::{Spread, Total};
 pub use state::{State, StateData, StateTensor};
-pub use systematic::RunSlice;
 pub use uniform::Uniform;
 
 use crate::config::{Config, ProposalKind};
@@ -68,6 +67,7 @@ pub struct Draws {
     /// Drawn items.
     pub items: Vec<ItemId>,
     spread: Spread,
+    ends: Vec<u32>,
     coins: Vec<u32>,
 }
 
@@ -107,10 +107,10 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         spread: &mut Spread,
     );
 
-    /// The second half, once for each partition: settles the `n` draws that [`Proposal::spread`] left there as runs. Not
-    /// called where it left places.
-    fn settle(&self, _runs: RunSlice<'_>, _n: usize, _out: Settling<'_>) {
-        unreachable!("draws that have places are settled")
+    /// The second half, once for each partition: settles the draws that [`Proposal::spread`] left there, which have places
+    /// unless it left runs.
+    fn settle(&self, spread: &Spread, partition: usize, out: Settling<'_>) {
+        settle::copy_places(spread, partition, out);
     }
 
     /// Whether a query reads the item vectors, which must then be in the order of the items.
@@ -128,17 +128,17 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         scratch: &mut Scratch,
         draws: &mut Draws,
     ) {
-        let Draws { places, correction, items: drawn, spread, coins } = draws;
-        spread.clear(self.partitions().len());
+        let Draws { places, correction, items: drawn, spread, ends, coins } = draws;
+        spread.clear(self.partitions().len(), 1);
         self.spread(n, query, items, stream, scratch, spread);
         places.resize(n + 2 * LANES, 0);
         correction.resize(n + 2 * LANES, 0.0);
         let mut start = 0;
         for partition in 0..self.partitions().len() {
-            let part = spread.draws(partition, 0);
             let (places, correction) = (&mut places[start..], &mut correction[start..]);
-            part.settle_into(self, Settling { places, correction, coins });
-            start += part.n;
+            ends.clear();
+            self.settle(spread, partition, Settling { places, correction, ends, coins });
+            start += spread.total(partition).draws;
         }
         places.truncate(n);
         correction.truncate(n);

@@ -3,7 +3,7 @@
 use super::cells::Span;
 use super::members::Members;
 use super::settle::{Settling, settle};
-use super::{ItemTable, Partitions, Proposal, RunSlice, Scratch, Spread};
+use super::{ItemTable, Partitions, Proposal, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -62,12 +62,11 @@ impl Proposal for PopularityProposal {
         scratch: &mut Scratch,
         spread: &mut Spread,
     ) {
-        scratch.systematic.draw(&self.shares, None, n, stream, &mut scratch.runs);
-        spread.push_runs(&scratch.runs, &self.slot_ends);
+        spread.draw(&mut scratch.systematic, (&self.shares, None), n, stream, &self.slot_ends);
     }
 
-    fn settle(&self, runs: RunSlice<'_>, n: usize, out: Settling<'_>) {
-        settle(runs, &self.spans, Some(&self.members), Some(-self.log_sum), n, out);
+    fn settle(&self, spread: &Spread, partition: usize, out: Settling<'_>) {
+        settle(spread, partition, &self.spans, Some(&self.members), Some(-self.log_sum), out);
     }
 
     fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, log_q: &mut [f32]) {

@@ -8,20 +8,31 @@ use fearless_simd::{dispatch, f32x8, f32x16, prelude::*, u32x8, u32x16};
 use super::alias::place_and_coin_in;
 use super::cells::Span;
 use super::members::Members;
-use super::systematic::RunSlice;
+use super::spread::{PartRuns, Spread};
 use crate::math::matrix::LANES;
 use crate::math::simd::level;
 
-/// Where the draws of one query in one partition go. Both lists have room for a line more than the draws fill: it may
-/// be written over, and so may what is left of their last line.
+/// Where the draws of some queries in one partition go, after those that are there. The draws of each query start a line,
+/// and the rest of its last line is filled up. The lists have room for a line more than the draws fill: it may be
+/// written over.
 #[derive(Debug)]
 pub struct Settling<'a> {
-    /// The place of each draw; any of them up to the end of the last line.
+    /// The place of each draw; any of the partition up to the end of a query's last line.
     pub places: &'a mut [u32],
-    /// What the loss subtracts from the logit of each; infinity up to the end of the last line.
+    /// What the loss subtracts from the logit of each; infinity up to the end of a query's last line.
     pub correction: &'a mut [f32],
+    /// Where the draws of each query end.
+    pub ends: &'a mut Vec<u32>,
     /// A buffer.
     pub coins: &'a mut Vec<u32>,
+}
+
+impl Settling<'_> {
+    /// Where the next draws go.
+    #[inline(always)]
+    fn start(&self) -> usize {
+        self.ends.last().map_or(0, |&end| (end as usize).next_multiple_of(LANES))
+    }
 }
 
 /// Draws of a run that are worked out together: most runs have fewer, and longer vectors would be written across two
@@ -30,59 +41,77 @@ const AT_ONCE: usize = 8;
 /// The number of each of them.
 const NUMBERS: [u32; AT_ONCE] = [0, 1, 2, 3, 4, 5, 6, 7];
 
-/// Settles the `n` draws of `runs`, which fell on `spans`. Each gets one of the places of its span: all alike, or as
-/// `members` weigh them. `log_base` stands for those of the runs, where there is one.
+/// Settles the runs in partition `partition`, which fell on `spans`. Each draw gets one of the places of its span: all
+/// alike, or as `members` weigh them. `log_base` stands for those of the runs, where there is one.
 pub(super) fn settle(
-    runs: RunSlice<'_>,
+    spread: &Spread,
+    partition: usize,
     spans: &[Span],
     members: Option<&Members>,
     log_base: Option<f32>,
-    n: usize,
     out: Settling<'_>,
 ) {
     #[inline(always)]
     fn body<S: Simd>(
         simd: S,
-        runs: RunSlice<'_>,
+        (spread, partition): (&Spread, usize),
         spans: &[Span],
         members: Option<&Members>,
         log_base: Option<f32>,
-        n: usize,
-        mut out: Settling<'_>,
+        out: Settling<'_>,
     ) {
         let exact = members.is_some_and(|members| !members.one_word());
-        fall(simd, runs, spans, exact, log_base, n, &mut out);
-        fill_up(simd, n, out.places, out.correction);
+        let first = out.start();
+        let lines = spread.total(partition).lines * LANES;
+        let (places, correction) = (&mut out.places[first..], &mut out.correction[first..]);
+        if out.coins.len() < lines + LANES {
+            out.coins.resize(lines + LANES, 0);
+        }
+        let mut start = 0;
+        for query in 0..spread.n_queries() {
+            let part = spread.runs(partition, query);
+            let room = part.n.next_multiple_of(LANES) + LANES;
+            let (places, correction) = (&mut places[start..][..room], &mut correction[start..][..room]);
+            fall(simd, part, spans, exact, log_base, (places, correction, &mut out.coins[start..][..room]));
+            fill_up(simd, part.n, places, correction);
+            out.ends.push((first + start + part.n) as u32);
+            start += room - LANES;
+        }
         if let Some(members) = members {
-            let lines = n.next_multiple_of(LANES);
-            let (places, correction) = (&mut out.places[..lines], &mut out.correction[..lines]);
-            members.choose(simd, &out.coins[..lines], places, correction);
+            members.choose(simd, &out.coins[..lines], &mut places[..lines], &mut correction[..lines]);
         }
     }
-    dispatch!(level(), simd => body(simd, runs, spans, members, log_base, n, out));
+    dispatch!(level(), simd => body(simd, (spread, partition), spans, members, log_base, out));
 }
 
-/// Gives each draw one of the places of its span, all alike, and a coin: the rest of the word that chose the place or,
-/// where they are asked to be `exact`, a second one.
+/// As [`settle`], for draws that have places.
+pub(super) fn copy_places(spread: &Spread, partition: usize, out: Settling<'_>) {
+    for query in 0..spread.n_queries() {
+        let start = out.start();
+        let (places, correction) = spread.places(partition, query);
+        let n = places.len();
+        out.places[start..][..n].copy_from_slice(places);
+        out.correction[start..][..n].copy_from_slice(correction);
+        let rest = (&mut out.places[start..], &mut out.correction[start..]);
+        dispatch!(level(), simd => fill_up(simd, n, rest.0, rest.1));
+        out.ends.push((start + n) as u32);
+    }
+}
+
+/// Gives each draw one of the places of its span, all alike, what the loss subtracts, and a coin: the rest of the word that
+/// chose the place or, where they are asked to be `exact`, a second one.
 #[inline(always)]
 fn fall<S: Simd>(
     simd: S,
-    runs: RunSlice<'_>,
+    part: PartRuns<'_>,
     spans: &[Span],
     exact: bool,
     log_base: Option<f32>,
-    n: usize,
-    out: &mut Settling<'_>,
+    (places, correction, coins): (&mut [u32], &mut [f32], &mut [u32]),
 ) {
-    let Settling { places, correction, coins } = out;
-    let room = n.next_multiple_of(LANES) + LANES;
-    if coins.len() < room {
-        coins.resize(room, 0);
-    }
-    let (places, correction, coins) = (&mut places[..room], &mut correction[..room], &mut coins[..room]);
     let numbers = u32x8::load_array_ref(simd, &NUMBERS);
     let mut at = 0;
-    for run in runs.runs {
+    for run in part.runs {
         let Span { start, len } = spans[run.slot as usize];
         let step = run.step();
         let mut words = numbers * step + run.word;
@@ -91,7 +120,7 @@ fn fall<S: Simd>(
         loop {
             let (place, mut coin) = place_and_coin_in(simd, words, start, len);
             if exact {
-                coin = runs.choices.second_in(simd, words);
+                coin = part.choices.second_in(simd, words);
             }
             place.store_slice(&mut places[at..][..AT_ONCE]);
             coin.store_slice(&mut coins[at..][..AT_ONCE]);
@@ -104,7 +133,7 @@ fn fall<S: Simd>(
         }
         at += left;
     }
-    debug_assert_eq!(at, n, "as many draws as the runs count");
+    debug_assert_eq!(at, part.n, "as many draws as the runs count");
 }
 
 /// Fills up the last line of `n` draws with what weighs nothing, and some more that is not looked at.
@@ -126,14 +155,14 @@ mod tests {
     use crate::proposal::{Runs, Systematic};
 
     /// Place, coin and base of each draw of `runs`, one after the other.
-    fn one_by_one(runs: RunSlice<'_>, spans: &[Span], exact: bool) -> Vec<(u32, u32, f32)> {
+    fn one_by_one(part: PartRuns<'_>, spans: &[Span], exact: bool) -> Vec<(u32, u32, f32)> {
         let mut draws = Vec::new();
-        for run in runs.runs {
-            let mut word = runs.choices.word(run.slot);
+        for run in part.runs {
+            let mut word = part.choices.word(run.slot);
             let Span { start, len } = spans[run.slot as usize];
             for _ in 0..run.count {
                 let (place, coin) = place_and_coin(word, start, len);
-                draws.push((place, if exact { runs.choices.second(word) } else { coin }, run.log_base));
+                draws.push((place, if exact { part.choices.second(word) } else { coin }, run.log_base));
                 word = word.wrapping_add(run.step());
             }
         }
@@ -143,16 +172,15 @@ mod tests {
     /// As [`one_by_one`], by vectors, in lists that are filled with anything before.
     fn by_vectors(
         level: fearless_simd::Level,
-        runs: RunSlice<'_>,
+        part: PartRuns<'_>,
         spans: &[Span],
         exact: bool,
-        n: usize,
     ) -> Vec<(u32, u32, f32)> {
-        let room = n.next_multiple_of(LANES) + LANES;
-        let (mut places, mut correction, mut coins) = (vec![7; room], vec![7.0; room], vec![7; 3]);
-        let mut out = Settling { places: &mut places, correction: &mut correction, coins: &mut coins };
-        dispatch!(level, simd => fall(simd, runs, spans, exact, None, n, &mut out));
-        (0..n).map(|i| (places[i], coins[i], correction[i])).collect()
+        let room = part.n.next_multiple_of(LANES) + LANES;
+        let (mut places, mut correction, mut coins) = (vec![7; room], vec![7.0; room], vec![7; room]);
+        let out = (&mut places[..], &mut correction[..], &mut coins[..]);
+        dispatch!(level, simd => fall(simd, part, spans, exact, None, out));
+        (0..part.n).map(|i| (places[i], coins[i], correction[i])).collect()
     }
 
     /// The runs of `n` draws from sixteen spans of `len` places each, and place, coin and base of each draw.
@@ -166,11 +194,9 @@ mod tests {
         let spans: Vec<Span> = (0..16).map(|i| Span { start: i * len, len }).collect();
         let mut runs = Runs::default();
         let stream = Stream::new(5, Purpose::Negatives, 0, entity);
-        Systematic::default().draw(weights, None, n, &stream, &mut runs);
-        let all: Vec<Run> = runs.iter().collect();
-        let slice = RunSlice { runs: &all, choices: runs.choices() };
-        let drawn = by_vectors(level(), slice, &spans, exact, n);
-        (all, drawn)
+        let choices = Systematic::default().draw(weights, None, n, &stream, &mut runs);
+        let drawn = by_vectors(level(), PartRuns { runs: &runs, choices, n }, &spans, exact);
+        (runs.to_vec(), drawn)
     }
 
     #[test]
@@ -192,34 +218,52 @@ mod tests {
                 (0..32).map(|i| if i < n_spans { stream.normal().exp() as f32 } else { 0.0 }).collect();
             let (n, mut runs) = (1 + stream.below(300) as usize, Runs::default());
             let bases: Vec<f32> = (0..32).map(|i| -(i as f32)).collect();
-            Systematic::default().draw(&weights, Some(&bases), n, &stream, &mut runs);
-            let all: Vec<Run> = runs.iter().collect();
-            let slice = RunSlice { runs: &all, choices: runs.choices() };
+            let choices = Systematic::default().draw(&weights, Some(&bases), n, &stream, &mut runs);
+            let part = PartRuns { runs: &runs, choices, n };
             for exact in [false, true] {
-                let expected = one_by_one(slice, &spans, exact);
+                let expected = one_by_one(part, &spans, exact);
                 for level in levels() {
-                    assert_eq!(by_vectors(level, slice, &spans, exact, n), expected, "{level:?}");
+                    assert_eq!(by_vectors(level, part, &spans, exact), expected, "{level:?}");
                 }
             }
         }
     }
 
     #[test]
-    fn lines_are_filled_up_with_what_weighs_nothing() {
-        let spans = [Span { start: 40, len: 60 }];
+    fn each_query_starts_a_line_and_lines_are_filled_up_with_what_weighs_nothing() {
+        let spans: Vec<Span> = (0..16).map(|slot| Span { start: 40 + slot, len: 60 - slot }).collect();
         let log_weights: Vec<f32> = (0..100).map(|i| (i % 3) as f32).collect();
         let members = Members::new(&log_weights, &[0, 40, 100]).0;
-        let (mut places, mut correction, mut coins) = (vec![99; 64], vec![7.0; 64], Vec::new());
-        for n in [1, 15, 16, 17, 32, 33] {
-            let runs = [Run { slot: 0, count: n as u32, log_base: -1.0, word: 77 }];
-            let runs = RunSlice { runs: &runs, choices: Default::default() };
-            for members in [None, Some(&members)] {
-                let out = Settling { places: &mut places, correction: &mut correction, coins: &mut coins };
-                settle(runs, &spans, members, Some(-2.0), n, out);
-                let lines = n.next_multiple_of(LANES);
-                assert!(places[..lines].iter().all(|place| (40..100).contains(place)));
-                assert!(correction[n..lines].iter().all(|&c| c == f32::INFINITY));
-                for (&place, &correction) in places[..n].iter().zip(&correction) {
+        let queries = [1, 15, 0, 16, 17, 32, 33];
+        let (mut spread, mut systematic) = (Spread::default(), Systematic::default());
+        // The second partition has none of them.
+        spread.clear(2, queries.len());
+        for (entity, n) in (0..).zip(queries) {
+            let stream = Stream::new(5, Purpose::Negatives, 0, entity);
+            let weights = [1.0; LANES];
+            spread.draw(&mut systematic, (&weights, None), n, &stream, &[16, 16]);
+        }
+        for members in [None, Some(&members)] {
+            let (mut places, mut correction, mut coins) = (vec![99; 512], vec![7.0; 512], Vec::new());
+            // Others were settled before.
+            let mut ends = vec![20];
+            for (partition, log_base) in [(0, -2.0), (1, -3.0)] {
+                let out = Settling {
+                    places: &mut places,
+                    correction: &mut correction,
+                    ends: &mut ends,
+                    coins: &mut coins,
+                };
+                settle(&spread, partition, &spans, members, Some(log_base), out);
+            }
+            assert_eq!(ends.len(), 1 + 2 * queries.len());
+            for (pair, n) in ends.windows(2).zip(queries.into_iter().chain([0; 7])) {
+                let (start, end) = (pair[0].next_multiple_of(16) as usize, pair[1] as usize);
+                assert_eq!(end, start + n);
+                let lines = start..end.next_multiple_of(LANES);
+                assert!(places[lines.clone()].iter().all(|place| (40..100).contains(place)));
+                assert!(correction[end..lines.end].iter().all(|&c| c == f32::INFINITY));
+                for (&place, &correction) in places[start..end].iter().zip(&correction[start..]) {
                     let log_weight = members.map_or(0.0, |_| log_weights[place as usize]);
                     assert_eq!(correction, log_weight - 2.0);
                 }

@@ -6,16 +6,16 @@
 //! the draws vary less than with independent ones. Neither a random number nor a search is spent on a draw: the cost
 //! is a few operations a weight.
 
-use std::ops::Range;
-
-use fearless_simd::{dispatch, f32x16, i32x16, prelude::*, u32x8, u32x16};
+use bytemuck::{Pod, Zeroable};
+use fearless_simd::{Level, dispatch, f32x16, i32x16, prelude::*, u32x8, u32x16};
 
 use crate::math::matrix::LANES;
 use crate::math::random::{mix, mix_in};
 use crate::math::{Stream, simd};
 
 /// Draws that fell on the same weight.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
+#[repr(C)]
 pub(super) struct Run {
     /// The position of the weight; for MIDX, the slot of a cell.
     pub(super) slot: u32,
@@ -25,16 +25,6 @@ pub(super) struct Run {
     pub(super) log_base: f32,
     /// The random word of the first draw: see [`Choices`].
     pub(super) word: u32,
-}
-
-/// Runs in the order of the weights, each field in a list of its own.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Runs {
-    slots: Vec<u32>,
-    counts: Vec<u32>,
-    log_bases: Vec<f32>,
-    words: Vec<u32>,
-    choices: Choices,
 }
 
 /// The random words that choose among the outcomes of a weight, once it was drawn: again a comb. The draws of a run
@@ -78,48 +68,35 @@ impl Run {
     }
 }
 
-/// Some consecutive runs.
-#[derive(Debug, Clone, Copy)]
-pub struct RunSlice<'a> {
-    pub(super) runs: &'a [Run],
-    pub(super) choices: Choices,
+/// A list of runs that vectors of them are written to, the last beyond its end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Runs {
+    /// The first `len` are the list.
+    all: Vec<Run>,
+    len: usize,
+}
+
+impl std::ops::Deref for Runs {
+    type Target = [Run];
+
+    fn deref(&self) -> &[Run] {
+        &self.all[..self.len]
+    }
 }
 
 impl Runs {
-    /// What chooses among the outcomes of a run.
-    pub(super) fn choices(&self) -> Choices {
-        self.choices
+    /// Forgets them.
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
     }
 
-    /// The slot of each.
-    pub(super) fn slots(&self) -> &[u32] {
-        &self.slots
-    }
-
-    /// How many draws each has.
-    pub(super) fn counts(&self) -> &[u32] {
-        &self.counts
-    }
-
-    /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Run> {
-        self.range(0..self.slots.len())
-    }
-
-    /// Some of them.
-    #[inline(always)]
-    pub(super) fn range(&self, range: Range<usize>) -> impl Iterator<Item = Run> {
-        let slots_counts = self.slots[range.clone()].iter().zip(&self.counts[range.clone()]);
-        let bases_words = self.log_bases[range.clone()].iter().zip(&self.words[range]);
-        let run = |((&slot, &count), (&log_base, &word))| Run { slot, count, log_base, word };
-        slots_counts.zip(bases_words).map(run)
-    }
-
-    fn resize(&mut self, n: usize) {
-        self.slots.resize(n, 0);
-        self.counts.resize(n, 0);
-        self.log_bases.resize(n, 0.0);
-        self.words.resize(n, 0);
+    /// Room for `n` after the end.
+    fn room(&mut self, n: usize) -> &mut [Run] {
+        let wanted = self.len + n;
+        if self.all.len() < wanted {
+            self.all.resize(wanted.next_power_of_two(), Run::zeroed());
+        }
+        &mut self.all[self.len..wanted]
     }
 
     /// Fills `places` with the slots, each as often as it was drawn, and `correction` with the `log_q` of each.
@@ -131,7 +108,7 @@ impl Runs {
     ) {
         places.clear();
         correction.clear();
-        for Run { slot, count, .. } in self.iter() {
+        for &Run { slot, count, .. } in self.iter() {
             let n = places.len() + count as usize;
             places.resize(n, slot);
             correction.resize(n, log_q(slot));
@@ -144,12 +121,25 @@ impl Runs {
 pub(super) struct Systematic {
     /// For each sixteen weights the sums of the first 1 to 16 of them.
     sums: Vec<f32>,
+    /// How many of the last draws fell on each weight and those before it.
+    drawn: Vec<u32>,
+    /// Each sixteen weights, and one that begins where all end.
+    nodes: Vec<Node>,
+}
+
+/// Sixteen weights, after draws.
+#[derive(Debug, Clone, Copy, Default)]
+struct Node {
+    /// Runs before these.
+    runs: u32,
+    /// Which of the weights were drawn, as bits.
+    drawn_from: u32,
 }
 
 impl Systematic {
-    /// `n` draws by `weights`, none negative, as runs in the order of the weights; a weight of zero gets none. Without
-    /// a sum that is positive and a number, all fall on the first. The first word of `stream` moves the comb, the next
-    /// two are the keys of the [`Choices`]; `log_bases` go with the weights, or zeros where there are none.
+    /// Adds `n` draws by `weights`, none negative, to `runs`, in the order of the weights; a weight of zero gets none.
+    /// Without a sum that is positive and a number, all fall on the first. The first word of `stream` moves the comb, the
+    /// next two are the keys of the [`Choices`]; `log_bases` go with the weights, or zeros where there are none.
     ///
     /// # Panics
     /// If there are no weights, or their number is not a multiple of [`LANES`].
@@ -160,86 +150,124 @@ impl Systematic {
         n: usize,
         stream: &Stream,
         runs: &mut Runs,
-    ) {
+    ) -> Choices {
         assert!(!weights.is_empty() && weights.len().is_multiple_of(LANES), "whole vectors");
-        if n == 0 {
-            runs.resize(0);
-            return;
-        }
-        self.sums.resize(weights.len(), 0.0);
-        // Whole vectors are written, the last one beyond the last run.
-        runs.resize(n.min(weights.len()) + LANES);
         let mut words = [0; 3];
         stream.fill(0, &mut words);
         let [word, keys @ ..] = words;
-        runs.choices = Choices(keys);
+        let choices = Choices(keys);
         let offset = f64::from(word) / 4_294_967_296.0;
-        let sums = &mut self.sums;
-        let n_runs = dispatch!(simd::level(), simd => {
-            draw(simd, weights, log_bases, sums, n as u32, offset, runs)
-        });
-        runs.resize(n_runs);
+        self.draw_at(simd::level(), weights, log_bases, n, (offset, choices), runs);
+        choices
+    }
+
+    /// As [`Systematic::draw`], with a comb that is moved by `offset`.
+    fn draw_at(
+        &mut self,
+        level: Level,
+        weights: &[f32],
+        log_bases: Option<&[f32]>,
+        n: usize,
+        comb: (f64, Choices),
+        runs: &mut Runs,
+    ) {
+        self.sums.resize(weights.len(), 0.0);
+        self.drawn.resize(weights.len(), 0);
+        self.nodes.resize(weights.len() / LANES + 1, Node::default());
+        let room = runs.room(n.min(weights.len()) + LANES);
+        runs.len += dispatch!(level, simd => self.draw_in(simd, weights, log_bases, n as u32, comb, room));
+    }
+
+    /// How many of the last draws fell on weights before `slot`, which is not the first, and how many runs they are.
+    #[inline(always)]
+    pub(super) fn before(&self, slot: u32) -> (u32, u32) {
+        let Node { runs, drawn_from } = self.nodes[slot as usize / LANES];
+        let here = drawn_from & ((1 << (slot as usize % LANES)) - 1);
+        (self.drawn[slot as usize - 1], runs + here.count_ones())
+    }
+
+    /// The body of [`Systematic::draw_at`]; returns the number of runs.
+    #[inline(always)]
+    fn draw_in<S: Simd>(
+        &mut self,
+        simd: S,
+        weights: &[f32],
+        log_bases: Option<&[f32]>,
+        n: u32,
+        (offset, choices): (f64, Choices),
+        runs: &mut [Run],
+    ) -> usize {
+        let Self { sums, drawn: drawn_until, nodes } = self;
+        let total = add_up(weights, sums);
+        let log_bases = log_bases.map(|bases| bases.as_chunks::<LANES>().0);
+        if !(total > 0.0 && total.is_finite()) || n == 0 {
+            let log_base = log_bases.map_or(0.0, |bases| bases[0][0]);
+            runs[0] = Run { slot: 0, count: n, log_base, word: choices.word(0) };
+            let n_runs = n.min(1);
+            drawn_until.fill(n);
+            nodes.fill(Node { runs: n_runs, drawn_from: 0 });
+            nodes[0] = Node { runs: 0, drawn_from: n_runs };
+            return n_runs as usize;
+        }
+        let scale = f64::from(n) / total;
+        // Of weights so small that this overflows, the last of sixteen takes all their draws.
+        let scale_in_node = scale.min(f64::from(f32::MAX)) as f32;
+        let (mut below, mut drawn, mut n_runs) = (0.0, 0, 0);
+        let lanes = u32x16::from_fn(simd, |lane| lane as u32);
+        let fields: &mut [u32] = bytemuck::cast_slice_mut(runs);
+        // Where the comb stands at the start of sixteen weights, in teeth.
+        let mut start = offset;
+        let of_nodes = sums.as_chunks::<LANES>().0.iter().zip(drawn_until.as_chunks_mut::<LANES>().0);
+        for (number, ((sums, until), node)) in of_nodes.zip(&mut *nodes).enumerate() {
+            // Below one: rounded up to it, a tooth would fall on a first weight of zero.
+            let (first, fraction) = (drawn, ((start - f64::from(drawn)) as f32).min(1f32.next_down()));
+            let whole = sums[LANES - 1];
+            below += f64::from(whole);
+            start = below * scale + offset;
+            // All teeth lie below the sum of all weights, whatever rounding says.
+            drawn = if below < total { (start as u32).min(n) } else { n };
+            // Most nodes where weights are many more than draws, none where they are few.
+            if drawn == first {
+                u32x16::splat(simd, first).store_slice(until);
+                *node = Node { runs: n_runs as u32, drawn_from: 0 };
+                continue;
+            }
+            // How many teeth lie below the end of each weight; in the node's own small numbers, where f32 is exact enough.
+            let ends = f32x16::load_array_ref(simd, sums);
+            let most = f32x16::splat(simd, (drawn - first) as f32);
+            let last = ends.simd_ge(f32x16::splat(simd, whole));
+            let teeth = last.select(most, (ends * scale_in_node + fraction).min(most));
+            let teeth = teeth.to_int::<i32x16<S>>();
+            (teeth.bitcast::<u32x16<S>>() + first).store_slice(until);
+            let counts = teeth - teeth.shift_elements_right::<1>(0);
+            let drawn_from = counts.simd_gt(i32x16::splat(simd, 0));
+            let slots = (lanes + (number * LANES) as u32).compress(drawn_from);
+            let counts = counts.bitcast::<u32x16<S>>().compress(drawn_from);
+            let words = choices.words_in(slots);
+            let bases = match log_bases {
+                Some(bases) => f32x16::load_array_ref(simd, &bases[number]).compress(drawn_from),
+                None => f32x16::splat(simd, 0.0),
+            };
+            // From four times sixteen fields to sixteen runs.
+            let bases: u32x16<S> = bases.bitcast();
+            let (even, odd) = (slots.zip_low(bases), counts.zip_low(words));
+            let to = &mut fields[n_runs * RUN_FIELDS..][..RUN_FIELDS * LANES];
+            even.zip_low(odd).store_slice(&mut to[..LANES]);
+            even.zip_high(odd).store_slice(&mut to[LANES..][..LANES]);
+            let (even, odd) = (slots.zip_high(bases), counts.zip_high(words));
+            even.zip_low(odd).store_slice(&mut to[2 * LANES..][..LANES]);
+            even.zip_high(odd).store_slice(&mut to[3 * LANES..]);
+            let drawn_from = drawn_from.to_bitmask() as u32;
+            *node = Node { runs: n_runs as u32, drawn_from };
+            n_runs += drawn_from.count_ones() as usize;
+        }
+        nodes[sums.len() / LANES] = Node { runs: n_runs as u32, drawn_from: 0 };
+        n_runs
     }
 }
 
-/// The body of [`Systematic::draw`]; returns the number of runs.
-#[inline(always)]
-fn draw<S: Simd>(
-    simd: S,
-    weights: &[f32],
-    log_bases: Option<&[f32]>,
-    sums: &mut [f32],
-    n: u32,
-    offset: f64,
-    runs: &mut Runs,
-) -> usize {
-    let total = add_up(weights, sums);
-    let log_bases = log_bases.map(|bases| bases.as_chunks::<LANES>().0);
-    if !(total > 0.0 && total.is_finite()) {
-        (runs.slots[0], runs.counts[0], runs.words[0]) = (0, n, runs.choices.word(0));
-        runs.log_bases[0] = log_bases.map_or(0.0, |bases| bases[0][0]);
-        return 1;
-    }
-    let scale = f64::from(n) / total;
-    // Of weights so small that this overflows, the last of sixteen takes all their draws.
-    let scale_in_node = scale.min(f64::from(f32::MAX)) as f32;
-    let (mut below, mut drawn, mut n_runs) = (0.0, 0, 0);
-    let lanes = u32x16::from_fn(simd, |lane| lane as u32);
-    // Where the comb stands at the start of sixteen weights, in teeth.
-    let mut start = offset;
-    for (node, sums) in sums.as_chunks::<LANES>().0.iter().enumerate() {
-        // Below one: rounded up to it, a tooth would fall on a first weight of zero.
-        let (first, fraction) = (drawn, ((start - f64::from(drawn)) as f32).min(1f32.next_down()));
-        let whole = sums[LANES - 1];
-        below += f64::from(whole);
-        start = below * scale + offset;
-        // All teeth lie below the sum of all weights, whatever rounding says.
-        drawn = if below < total { (start as u32).min(n) } else { n };
-        // Most nodes where weights are many more than draws, none where they are few.
-        if drawn == first {
-            continue;
-        }
-        // How many teeth lie below the end of each weight; in the node's own small numbers, where f32 is exact enough.
-        let ends = f32x16::load_array_ref(simd, sums);
-        let most = f32x16::splat(simd, (drawn - first) as f32);
-        let last = ends.simd_ge(f32x16::splat(simd, whole));
-        let teeth = last.select(most, (ends * scale_in_node + fraction).min(most));
-        let teeth = teeth.to_int::<i32x16<S>>();
-        let counts = teeth - teeth.shift_elements_right::<1>(0);
-        let drawn_from = counts.simd_gt(i32x16::splat(simd, 0));
-        let to = n_runs..n_runs + LANES;
-        let slots = (lanes + (node * LANES) as u32).compress(drawn_from);
-        slots.store_slice(&mut runs.slots[to.clone()]);
-        runs.choices.words_in(slots).store_slice(&mut runs.words[to.clone()]);
-        counts.bitcast::<u32x16<S>>().compress(drawn_from).store_slice(&mut runs.counts[to.clone()]);
-        if let Some(bases) = log_bases {
-            let bases = f32x16::load_array_ref(simd, &bases[node]);
-            bases.compress(drawn_from).store_slice(&mut runs.log_bases[to]);
-        }
-        n_runs += drawn_from.to_bitmask().count_ones() as usize;
-    }
-    n_runs
-}
+/// Words of a run.
+const RUN_FIELDS: usize = size_of::<Run>() / size_of::<u32>();
 
 /// The sums of each sixteen weights, added from left to right: they never fall, and a weight of zero leaves the sum
 /// exactly as it was. Returns the sum of all.
@@ -271,9 +299,17 @@ mod tests {
         let mut runs = Runs::default();
         let stream = Stream::new(3, Purpose::Negatives, 0, entity);
         let bases: Vec<f32> = (0..weights.len()).map(|slot| slot as f32).collect();
-        Systematic::default().draw(weights, Some(&bases), n, &stream, &mut runs);
+        let mut systematic = Systematic::default();
+        let choices = systematic.draw(weights, Some(&bases), n, &stream, &mut runs);
         assert!(runs.iter().all(|run| run.slot as f32 == run.log_base));
-        assert!(runs.iter().all(|run| run.word == runs.choices().word(run.slot)));
+        assert!(runs.iter().all(|run| run.word == choices.word(run.slot)));
+        let mut before = (0, 0);
+        for slot in 1..=weights.len() as u32 {
+            if let Some(run) = runs.get(before.1 as usize).filter(|run| run.slot == slot - 1) {
+                before = (before.0 + run.count, before.1 + 1);
+            }
+            assert_eq!(systematic.before(slot), before, "before {slot} of {}", weights.len());
+        }
         pairs(&runs)
     }
 
@@ -321,7 +357,6 @@ mod tests {
     #[test]
     fn every_level_draws_the_same() {
         let weights = weights(272, 1, 1.0);
-        let mut sums = vec![0.0; weights.len()];
         for n in [1, 7, 16, 1000] {
             let expected = draws(&weights, n, 0);
             let mut word = [0];
@@ -329,11 +364,8 @@ mod tests {
             let offset = f64::from(word[0]) / 4_294_967_296.0;
             for level in simd::levels() {
                 let mut runs = Runs::default();
-                runs.resize(n + LANES);
-                let n_runs = dispatch!(level, simd => {
-                    draw(simd, &weights, None, &mut sums, n as u32, offset, &mut runs)
-                });
-                runs.resize(n_runs);
+                let comb = (offset, Choices::default());
+                Systematic::default().draw_at(level, &weights, None, n, comb, &mut runs);
                 assert_eq!(pairs(&runs), expected, "{level:?}");
             }
         }
@@ -357,12 +389,8 @@ mod tests {
         for (n, first) in [(1, 1), (2, 16), (300, 3), (300, 17)] {
             let weights: Vec<f32> =
                 (0..64).map(|i| if i < first || i % 16 == 0 { 0.0 } else { 1.0 }).collect();
-            let (mut runs, mut sums) = (Runs::default(), vec![0.0; 64]);
-            runs.resize(n + LANES);
-            let n_runs = dispatch!(simd::level(), simd => {
-                draw(simd, &weights, None, &mut sums, n as u32, offset, &mut runs)
-            });
-            runs.resize(n_runs);
+            let (mut runs, comb) = (Runs::default(), (offset, Choices::default()));
+            Systematic::default().draw_at(simd::level(), &weights, None, n, comb, &mut runs);
             assert!(runs.iter().all(|run| weights[run.slot as usize] > 0.0), "{n} draws after {first} zeros");
             assert_eq!(runs.iter().map(|run| run.count).sum::<u32>(), n as u32);
         }

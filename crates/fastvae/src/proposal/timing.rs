@@ -128,7 +128,10 @@ fn timing_of_the_parts_of_a_draw() {
         println!("{name}: {:.2} ns each of {n}", time / (50 * n) as f64);
     };
     each("random words", &mut || stream.fill(0, black_box(&mut words)));
-    each("draws from 256 weights", &mut || systematic.draw(&weights, None, n, &stream, black_box(&mut runs)));
+    each("draws from 256 weights", &mut || {
+        runs.clear();
+        systematic.draw(&weights, None, n, &stream, black_box(&mut runs));
+    });
     let vectors = random(n, 32);
     let items = ItemTable { vectors: vectors.view(), bias: None };
     let (mut padded, mut values) = (Vec::new(), vec![0.0; n]);

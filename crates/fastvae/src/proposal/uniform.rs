@@ -2,7 +2,7 @@
 
 use super::cells::Span;
 use super::settle::{Settling, settle};
-use super::{ItemTable, Partitions, Proposal, RunSlice, Scratch, Spread};
+use super::{ItemTable, Partitions, Proposal, Scratch, Spread};
 use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
@@ -61,12 +61,11 @@ impl Proposal for Uniform {
         scratch: &mut Scratch,
         spread: &mut Spread,
     ) {
-        scratch.systematic.draw(&self.widths, None, n, stream, &mut scratch.runs);
-        spread.push_runs(&scratch.runs, &self.slot_ends);
+        spread.draw(&mut scratch.systematic, (&self.widths, None), n, stream, &self.slot_ends);
     }
 
-    fn settle(&self, runs: RunSlice<'_>, n: usize, out: Settling<'_>) {
-        settle(runs, &self.spans, None, Some(self.log_probability()), n, out);
+    fn settle(&self, spread: &Spread, partition: usize, out: Settling<'_>) {
+        settle(spread, partition, &self.spans, None, Some(self.log_probability()), out);
     }
 
     fn log_q(&self, _: &[ItemId], _: &[f32], _: ItemTable<'_>, _: &mut Scratch, log_q: &mut [f32]) {

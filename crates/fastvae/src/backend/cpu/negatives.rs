@@ -54,7 +54,7 @@ pub(super) struct BlockNegatives {
 impl BlockNegatives {
     /// Forgets the last batch and makes room for `n_queries`.
     pub fn begin(&mut self, n_queries: usize, partitions: &Partitions) {
-        self.spread.clear(partitions.len());
+        self.spread.clear(partitions.len(), n_queries);
         self.positives.clear();
         self.positive_ends.clear();
         self.correction.clear();
@@ -192,7 +192,7 @@ impl StepNegatives {
         let mut end = 0;
         for (partition, part) in self.parts.iter_mut().enumerate() {
             part.start = end;
-            part.lines = blocks.iter().map(|block| block.negatives.spread.lines(partition)).sum();
+            part.lines = blocks.iter().map(|block| block.negatives.spread.total(partition).lines).sum();
             end += part.room();
         }
         fit(&mut self.places, end);
@@ -273,21 +273,22 @@ impl<'a> PartNegatives<'a> {
 
     /// Their places, query by query.
     pub fn places(self) -> impl Iterator<Item = &'a [u32]> {
-        (0..self.ends.len()).map(move |row| &self.places[self.range(row)])
+        (0..self.ends.len()).map(move |row| &self.places[of_row(self.ends, row)])
     }
 
     /// The places and weights of those of query `row`.
     #[inline(always)]
     pub fn of_query(&self, row: usize) -> (&'a [u32], &'a [f32]) {
-        let range = self.range(row);
-        (&self.places[range.clone()], &self.weights[range])
+        let mine = of_row(self.ends, row);
+        (&self.places[mine.clone()], &self.weights[mine])
     }
+}
 
-    #[inline(always)]
-    fn range(&self, row: usize) -> Range<usize> {
-        let start = if row == 0 { 0 } else { self.ends[row - 1] as usize };
-        start.next_multiple_of(LANES)..self.ends[row] as usize
-    }
+/// Where the draws of query `row` lie, those of each starting a line and ending at its `ends`.
+#[inline(always)]
+fn of_row(ends: &[u32], row: usize) -> Range<usize> {
+    let start = if row == 0 { 0 } else { ends[row - 1] as usize };
+    start.next_multiple_of(LANES)..ends[row] as usize
 }
 
 /// What one task writes.
@@ -310,21 +311,18 @@ impl PartTask<'_> {
         let PartSums { ends, n_draws, marks, coins, .. } = &mut *self.part;
         ends.clear();
         *n_draws = 0;
-        let (mut start, here) = (0, partitions.range(partition));
+        let here = partitions.range(partition);
         for block in blocks {
-            for query in 0..block.negatives.n_queries() {
-                let draws = block.negatives.spread.draws(partition, query);
-                let end = start + draws.n;
-                let (places, weights) = (&mut self.places[start..], &mut self.weights[start..]);
-                draws.settle_into(proposal, Settling { places, correction: weights, coins });
-                let (places, weights) = (&self.places[start..end], &mut self.weights[start..end]);
-                let excluded = block.negatives.excluded(query, here.clone());
+            let (negatives, done) = (&block.negatives, ends.len());
+            let (places, correction) = (&mut *self.places, &mut *self.weights);
+            proposal.settle(&negatives.spread, partition, Settling { places, correction, ends, coins });
+            *n_draws += negatives.spread.total(partition).draws;
+            for query in 0..negatives.n_queries() {
+                let excluded = negatives.excluded(query, here.clone());
                 if !excluded.is_empty() {
-                    marks.exclude(excluded, here.start, places, weights);
+                    let mine = of_row(ends, done + query);
+                    marks.exclude(excluded, here.start, &self.places[mine.clone()], &mut self.weights[mine]);
                 }
-                ends.push(end as u32);
-                *n_draws += draws.n;
-                start = end.next_multiple_of(LANES);
             }
         }
     }
