@@ -315,10 +315,10 @@ fn proposal_bytes(config: &Config, n_items: usize) -> u64 {
         return 0;
     }
     // Codes, the items of each cell and the cell of each item, of the last refresh too while the next one runs; the items
-    // by place, the places, and the slot and weight of each item.
+    // by place, the places, and the place, slot and weight of each item.
     let index = 2 * (items * config.codebooks as u64 + 2 * table_bytes(items))
         + 2 * table_bytes(items)
-        + table_bytes(2 * items);
+        + table_bytes(3 * items);
     match config.proposal {
         ProposalKind::Uniform | ProposalKind::Dns | ProposalKind::Softmax => 0,
         ProposalKind::Popularity => items * 16,

@@ -19,7 +19,7 @@ pub const COLD_ITERATIONS: usize = 10;
 pub const WARM_ITERATIONS: usize = 3;
 /// Points that the iterations look at, at most (or 256 per codeword, if that is more): more do not move the
 /// codewords, and a refresh must cost far less than an epoch.
-pub const SAMPLE: usize = 1 << 16;
+pub const SAMPLE: usize = 1 << 14;
 
 /// Parts that the points are cut into, whatever the number of threads.
 const STRIPS: usize = 32;

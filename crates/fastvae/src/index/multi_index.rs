@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::codebook::Codebook;
-use super::kmeans::{self, Points};
+use super::kmeans::{self, Clustering, Points};
 use super::lists::{InvertedLists, MOST_CODEBOOKS, Occupancy};
 use crate::config::{Config, Quantizer};
 use crate::data::ItemId;
@@ -61,20 +61,28 @@ impl InvertedMultiIndex {
         let (n_items, dim) = (vectors.rows(), vectors.cols());
         settings.check(n_items, dim)?;
         let warm = warm.filter(|warm| warm.settings == settings && warm.dim == dim);
-        let mut codebooks: Vec<Codebook> = Vec::with_capacity(settings.n_codebooks);
-        let mut codes: Vec<u8> = Vec::with_capacity(settings.n_codebooks * n_items);
-        for j in 0..settings.n_codebooks {
-            let mut points = Points::new(vectors, settings.columns(j, dim));
-            if settings.quantizer == Quantizer::Residual {
-                for (codebook, codes) in codebooks.iter().zip(codes.chunks_exact(n_items)) {
-                    points = points.without(codebook, codes);
-                }
-            }
+        let points = |j: usize| Points::new(vectors, settings.columns(j, dim));
+        let cluster = |j: usize, points: Points<'_>| {
             let start = warm.map(|warm| &warm.codebooks[j]);
-            let found = kmeans::cluster(&points, settings.n_codewords, start, seed, epoch, j as u16);
-            codebooks.push(found.codebook);
-            codes.extend(found.codes);
-        }
+            kmeans::cluster(&points, settings.n_codewords, start, seed, epoch, j as u16)
+        };
+        let numbers = 0..settings.n_codebooks;
+        let found: Vec<Clustering> = match settings.quantizer {
+            // Side by side, so that no thread waits for the last strip of each iteration.
+            Quantizer::Product => numbers.into_par_iter().map(|j| cluster(j, points(j))).collect(),
+            Quantizer::Residual => {
+                let mut found: Vec<Clustering> = Vec::with_capacity(numbers.len());
+                for j in numbers {
+                    let coded = found.iter().map(|before| (&before.codebook, &before.codes));
+                    let rest = coded.fold(points(j), |rest, (codebook, codes)| rest.without(codebook, codes));
+                    found.push(cluster(j, rest));
+                }
+                found
+            }
+        };
+        let (codebooks, codes): (Vec<_>, Vec<_>) =
+            found.into_iter().map(|found| (found.codebook, found.codes)).unzip();
+        let codes = codes.concat();
         let lists = InvertedLists::new(&codes, n_items);
         Ok(Self { settings, n_items, dim, codebooks, codes, lists })
     }

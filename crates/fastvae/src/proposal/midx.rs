@@ -45,7 +45,7 @@ pub struct Midx {
 struct Built {
     index: InvertedMultiIndex,
     cells: Cells,
-    /// What ln Q of each item takes: histories name items in no order, and each costs one look.
+    /// What a positive takes: histories name items in no order, and each costs one look.
     items: List<ItemEntry>,
     /// The bias that the weights hold, for the state.
     bias: Option<Vec<f32>>,
@@ -56,10 +56,11 @@ struct Built {
     slot_ends: Vec<u32>,
 }
 
-/// The slot of an item's cell, and ln of its weight in it.
+/// The place of an item, the slot of its cell, and ln of its weight in it.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct ItemEntry {
+    place: u32,
     slot: u32,
     log_weight: f32,
 }
@@ -123,6 +124,7 @@ impl Midx {
         let mut items = List::zeros(self.n_items);
         items.par_iter_mut().enumerate().for_each(|(item, entry)| {
             *entry = ItemEntry {
+                place: partitions.place(item as ItemId),
                 slot: cells.slot_of(&index, item) as u32,
                 log_weight: log_weights.as_ref().map_or(0.0, |log_weight| log_weight(item as ItemId)),
             };
@@ -183,8 +185,25 @@ impl Proposal for Midx {
     fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, scratch: &mut Scratch, log_q: &mut [f32]) {
         let built = self.built();
         for (out, &item) in log_q.iter_mut().zip(of) {
-            let ItemEntry { slot, log_weight } = built.items[item as usize];
+            let ItemEntry { slot, log_weight, .. } = built.items[item as usize];
             *out = scratch.log_base[slot as usize] + log_weight;
+        }
+    }
+
+    fn locate(
+        &self,
+        of: &[ItemId],
+        _: &[f32],
+        _: ItemTable<'_>,
+        scratch: &mut Scratch,
+        places: &mut [u32],
+        correction: &mut [f32],
+    ) {
+        let built = self.built();
+        for ((&item, place), out) in of.iter().zip(places).zip(correction) {
+            let entry = built.items[item as usize];
+            *place = entry.place;
+            *out = scratch.log_base[entry.slot as usize] + entry.log_weight;
         }
     }
 

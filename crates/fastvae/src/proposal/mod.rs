@@ -169,6 +169,21 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         self.log_q(of, query, items, scratch, correction);
     }
 
+    /// The place and the [`Proposal::correction`] of each of `of`: a step needs both of a user's positives.
+    fn locate(
+        &self,
+        of: &[ItemId],
+        query: &[f32],
+        items: ItemTable<'_>,
+        scratch: &mut Scratch,
+        places: &mut [u32],
+        correction: &mut [f32],
+    ) {
+        let partitions = self.partitions();
+        places.iter_mut().zip(of).for_each(|(place, &item)| *place = partitions.place(item));
+        self.correction(of, query, items, scratch, correction);
+    }
+
     /// The index that the proposal draws through, where it has one and it was built.
     fn index(&self) -> Option<&InvertedMultiIndex> {
         None

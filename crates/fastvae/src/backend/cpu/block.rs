@@ -236,12 +236,14 @@ impl UserBlock {
             let scratch = &mut self.scratch;
             proposal.prepare(query, items, scratch);
             proposal.spread(config.negatives, query, items, &stream, scratch, &mut negatives.spread);
-            negatives.push_positives(history, item_rows.partitions);
             match estimator {
-                Estimator::Stratified => negatives.exclude_positives(),
+                Estimator::Stratified => {
+                    negatives.push_positives(history.iter().map(|&item| item_rows.partitions.place(item)));
+                    negatives.exclude_positives();
+                }
                 Estimator::Sampled => {
-                    let correction = negatives.push_corrections();
-                    proposal.correction(history, query, items, scratch, correction);
+                    let (places, correction) = negatives.push_corrected(history.len());
+                    proposal.locate(history, query, items, scratch, places, correction);
                 }
             }
         }

@@ -14,7 +14,6 @@ use fearless_simd::{dispatch, prelude::*};
 use crate::backend::cpu::block::UserBlock;
 use crate::backend::cpu::team::Team;
 use crate::backend::{Phase, PhaseTimes};
-use crate::data::ItemId;
 use crate::loss::{Drawn, NegativeSum, exclude};
 use crate::math::matrix::LANES;
 use crate::math::{Matrix, MatrixView, simd};
@@ -79,17 +78,19 @@ impl BlockNegatives {
         start..self.positive_ends[query]
     }
 
-    /// Adds the positives of the next query.
-    pub fn push_positives(&mut self, history: &[ItemId], partitions: &Partitions) {
-        self.positives.extend(history.iter().map(|&item| partitions.place(item)));
+    /// Adds the positives of the next query, by place.
+    pub fn push_positives(&mut self, places: impl Iterator<Item = u32>) {
+        self.positives.extend(places);
         self.positive_ends.push(self.positives.len());
     }
 
-    /// Room for the corrections of the positives that were added last.
-    pub fn push_corrections(&mut self) -> &mut [f32] {
-        let start = self.correction.len();
-        self.correction.resize(self.positives.len(), 0.0);
-        &mut self.correction[start..]
+    /// Room for the places and the corrections of the `n` positives of the next query.
+    pub fn push_corrected(&mut self, n: usize) -> (&mut [u32], &mut [f32]) {
+        let start = self.positives.len();
+        self.positives.resize(start + n, 0);
+        self.correction.resize(start + n, 0.0);
+        self.positive_ends.push(start + n);
+        (&mut self.positives[start..], &mut self.correction[start..])
     }
 
     /// What turns the weights of the draws of each query in partition `partition` into gradients.
