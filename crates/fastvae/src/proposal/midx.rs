@@ -17,7 +17,7 @@ use crate::config::ProposalKind;
 use crate::data::ItemId;
 use crate::error::Result;
 use crate::index::{IndexSettings, InvertedMultiIndex};
-use crate::math::{List, Matrix, Stream};
+use crate::math::{List, Matrix, Stream, simd};
 
 /// The weights of the items of a cell among themselves.
 #[derive(Debug, Clone)]
@@ -187,6 +187,13 @@ impl Proposal for Midx {
         for (out, &item) in log_q.iter_mut().zip(of) {
             let ItemEntry { slot, log_weight, .. } = built.items[item as usize];
             *out = scratch.log_base[slot as usize] + log_weight;
+        }
+    }
+
+    fn ask(&self, of: &[ItemId]) {
+        let items: *const ItemEntry = self.built().items.as_ptr();
+        for &item in of {
+            simd::prefetch_at(items.wrapping_add(item as usize).cast(), 1);
         }
     }
 

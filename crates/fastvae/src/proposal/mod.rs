@@ -169,6 +169,9 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         self.log_q(of, query, items, scratch, correction);
     }
 
+    /// Asks the processor to load soon what [`Proposal::locate`] reads for `of`.
+    fn ask(&self, _of: &[ItemId]) {}
+
     /// The place and the [`Proposal::correction`] of each of `of`: a step needs both of a user's positives.
     fn locate(
         &self,

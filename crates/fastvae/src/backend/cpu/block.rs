@@ -234,6 +234,8 @@ impl UserBlock {
             let epoch = shared.context.epoch as u32;
             let stream = Stream::with_part(config.seed, Purpose::Negatives, part, epoch, user);
             let scratch = &mut self.scratch;
+            // The draws take long enough for it to come.
+            proposal.ask(history);
             proposal.prepare(query, items, scratch);
             proposal.spread(config.negatives, query, items, &stream, scratch, &mut negatives.spread);
             match estimator {
