@@ -137,6 +137,11 @@ impl SettingFlags {
     /// # Errors
     /// An error of usage for an unknown key or a value that cannot work.
     pub fn resolve(&self) -> Result<Settings> {
+        self.resolve_with(&[])
+    }
+
+    /// As [`SettingFlags::resolve`], with `more` settings of `--against` over all.
+    pub fn resolve_with(&self, more: &[String]) -> Result<Settings> {
         let mut file = self.file()?;
         let named = file.remove("preset").map(|value| preset_named(&value)).transpose()?;
         let preset = self.preset.or(named).unwrap_or(Preset::Default);
@@ -144,8 +149,9 @@ impl SettingFlags {
         if let Some(path) = &self.config {
             layers.lay(file, |key| format!("{}: `{key}`", path.display()))?;
         }
-        layers.lay(assignments(&self.set)?, |key| format!("--set {key}"))?;
+        layers.lay(assignments("--set", &self.set)?, |key| format!("--set {key}"))?;
         layers.lay(self.shortcuts(), |key| format!("--{key}"))?;
+        layers.lay(assignments("--against", more)?, |key| format!("--against {key}"))?;
         let mut config = layers.settings()?;
         if let Some(seed) = self.seed {
             config.seed = seed;
@@ -160,7 +166,7 @@ impl SettingFlags {
     /// As [`SettingFlags::resolve`].
     pub fn resolve_baseline(&self) -> Result<Option<BaselineChoice>> {
         let mut file = self.file()?;
-        let mut set = assignments(&self.set)?;
+        let mut set = assignments("--set", &self.set)?;
         let named = |table: &mut Table| table.remove("model").and_then(|v| v.as_str().map(str::to_string));
         let (in_file, in_set) = (named(&mut file), named(&mut set));
         let Some(kind) = self.model.clone().or(in_set).or(in_file).and_then(|name| name.parse::<Kind>().ok())
@@ -232,11 +238,11 @@ fn preset_named(value: &Value) -> Result<Preset> {
 }
 
 /// The table that `key=value` texts describe; dots in keys go down into tables.
-fn assignments(texts: &[String]) -> Result<Table> {
+fn assignments(flag: &str, texts: &[String]) -> Result<Table> {
     let mut table = Table::new();
     for text in texts {
         let Some((key, value)) = text.split_once('=') else {
-            return Err(usage(format!("--set {text}: give KEY=VALUE, such as --set negatives=200")));
+            return Err(usage(format!("{flag} {text}: give KEY=VALUE, such as {flag} negatives=200")));
         };
         let (key, value) = (key.trim(), value.trim());
         // What is not TOML is a bare word: `--set activation=tanh`.

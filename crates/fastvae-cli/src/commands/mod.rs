@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod bench;
 mod compare;
 mod completions;
 mod demo;
@@ -66,6 +67,7 @@ enum Command {
     Similar(similar::Similar),
     Serve(serve::Serve),
     Plan(plan::Plan),
+    Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
 }
@@ -95,6 +97,7 @@ impl Cli {
             Command::Similar(similar) => similar.run().map(done),
             Command::Serve(serve) => serve.run().map(done),
             Command::Plan(plan) => plan.run().map(done),
+            Command::Bench(bench) => bench.run(),
             Command::Doctor(doctor) => doctor.run().map(done),
             Command::Completions(completions) => completions.run().map(done),
         }

@@ -221,6 +221,26 @@ fn plan_says_what_will_be_held() {
 }
 
 #[test]
+fn bench_sets_epochs_of_several_settings_beside_each_other() {
+    let place = Place::with_data();
+    let call = ["bench", "data.tsv.zst", "--preset", "paper", "--set", "codewords=4", "--rounds", "3"];
+    let against = ["--against", "proposal=uniform", "--against", "negatives=2000,threads=1"];
+    let times = place.json(&[&call[..], &against].concat());
+    assert_eq!(times["rounds"], 3, "{times}");
+    let rows = times["rows"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row["settings"].as_str().unwrap()).collect();
+    assert_eq!(names, ["as given", "proposal=uniform", "negatives=2000,threads=1"]);
+    assert_eq!(rows[0]["ratio"], 1.0);
+    for row in rows {
+        assert_eq!(row["seconds"].as_array().unwrap().len(), 3, "{times}");
+        assert!(row["ratio"].as_f64() > Some(0.0), "{times}");
+    }
+    assert!(rows[0]["index_seconds"].as_f64() > rows[1]["index_seconds"].as_f64(), "{times}");
+    let text = place.output(&[&call[..], &["--against", "threads=1"]].concat());
+    assert!(text.contains("threads=1") && text.contains("medians of 3 rounds"), "{text}");
+}
+
+#[test]
 fn demo_beats_popularity_and_shows_titles() {
     let place = Place::new();
     let small = [

@@ -23,6 +23,9 @@ fn mistakes_in_the_call_are_usage() {
     usage(&["train", "data.tsv.zst", "--resume"], "--output");
     usage(&["train", "data.tsv.zst", "--test", "data.tsv.zst", "--k-core", "3"], "--k-core");
     usage(&["train", "data.tsv.zst", "--at", "0"], "at least 1");
+    usage(&["bench", "data.tsv.zst", "--against", "uniform"], "--against uniform: give KEY=VALUE");
+    usage(&["bench", "data.tsv.zst", "--against", "negative=3"], "--against negative: there is no such");
+    usage(&["bench", "data.tsv.zst", "--against", "epochs=3"], "changes nothing");
     usage(&["recommend", "m.fastvae"], "--history");
     usage(&["generate", "-o", "x.tsv", "--users", "0"], "--users");
     usage(&["inspect", "data.tsv.zst", "--format", "xls"], "parquet");

@@ -130,11 +130,13 @@ fn check_data(data: &Interactions) -> Result<()> {
 }
 
 impl Training {
-    /// A run that has not begun. With `patience` above 0, a small validation part is held out of `data`.
+    /// A run that has not begun. With `patience` above 0, a small validation part is held out of `data`, which several runs
+    /// may share without it.
     ///
     /// # Errors
     /// [`Error::Config`] for settings that cannot work, [`Error::Data`] if there is nothing to learn from.
-    pub fn new(config: &Config, data: Interactions) -> Result<Self> {
+    pub fn new(config: &Config, data: impl Into<Arc<Interactions>>) -> Result<Self> {
+        let data = data.into();
         config.validate()?;
         check_data(&data)?;
         match config.patience {
@@ -142,7 +144,7 @@ impl Training {
             _ => {
                 let n_users = config.validation_users.min(data.n_users().div_ceil(10));
                 let (train, validation) = hold_out(&data, n_users, VALIDATION_SHARE, config.seed)?;
-                Self::start(config, train, Some(validation))
+                Self::start(config, Arc::new(train), Some(validation))
             }
         }
     }
@@ -171,10 +173,10 @@ impl Training {
                 "give held-out interactions of the same users and items",
             ));
         }
-        Self::start(config, data, Some(validation))
+        Self::start(config, Arc::new(data), Some(validation))
     }
 
-    fn start(config: &Config, train: Interactions, validation: Option<Interactions>) -> Result<Self> {
+    fn start(config: &Config, train: Arc<Interactions>, validation: Option<Interactions>) -> Result<Self> {
         let threads = config.n_threads();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -183,7 +185,6 @@ impl Training {
             .map_err(|e| {
                 Error::config("threads", format!("{threads} threads cannot be started ({e})"), "give fewer")
             })?;
-        let train = Arc::new(train);
         let backend = pool.install(|| backend::open(config, train.clone()))?;
         let users = (0..train.n_users() as UserId)
             .filter(|&user| !train.row(user as usize).items.is_empty())
