@@ -41,20 +41,21 @@ impl InvertedLists {
             columns.len() <= MOST_CODEBOOKS && columns.len() * n_items == codes.len(),
             "codes by codebook"
         );
-        // A stable counting sort by each code, the last codebook first, orders the items by code tuple
-        // without a table of K^m counts.
+        // A stable counting sort by the codes of two codebooks at a time, the last ones first, orders the items by code
+        // tuple without a table of K^m counts.
         let (mut items, mut sorted) = (List::zeros(n_items), List::zeros(n_items));
         items.iter_mut().zip(0..).for_each(|(item, number): (&mut ItemId, u32)| *item = number);
-        for column in columns.iter().rev() {
-            let mut next = [0u32; 257];
-            for &code in *column {
-                next[usize::from(code) + 1] += 1;
+        for pair in columns.chunks(2).rev() {
+            let key = |item: usize| pair.iter().fold(0, |key, column| key << 8 | usize::from(column[item]));
+            let mut next = vec![0u32; (1 << (8 * pair.len())) + 1];
+            for item in 0..n_items {
+                next[key(item) + 1] += 1;
             }
-            for k in 0..256 {
-                next[k + 1] += next[k];
+            for k in 1..next.len() {
+                next[k] += next[k - 1];
             }
             for &item in &*items {
-                let place = &mut next[usize::from(column[item as usize])];
+                let place = &mut next[key(item as usize)];
                 sorted[*place as usize] = item;
                 *place += 1;
             }

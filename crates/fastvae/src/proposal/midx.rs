@@ -110,7 +110,7 @@ impl Midx {
                 (sizes.map(f64::ln).collect(), None)
             }
             Some(log_weight) => {
-                let by_place: Vec<f32> = lists.all_items().iter().map(|&item| log_weight(item)).collect();
+                let by_place: Vec<f32> = lists.all_items().par_iter().map(|&item| log_weight(item)).collect();
                 let (members, log_masses) = Members::new(&by_place, lists.starts());
                 (log_masses, Some(members))
             }
