@@ -1,4 +1,4 @@
-//! Flags that fill [`Config`], in layers: preset, then file, then `--set`, then the shortcuts.
+//! Flags that fill [`Config`], in layers: preset, then file, then `--set`, then the shortcuts; `--against` over all.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -141,6 +141,9 @@ impl SettingFlags {
     }
 
     /// As [`SettingFlags::resolve`], with `more` settings of `--against` over all.
+    ///
+    /// # Errors
+    /// As [`SettingFlags::resolve`].
     pub fn resolve_with(&self, more: &[String]) -> Result<Settings> {
         let mut file = self.file()?;
         let named = file.remove("preset").map(|value| preset_named(&value)).transpose()?;
@@ -151,9 +154,11 @@ impl SettingFlags {
         }
         layers.lay(assignments("--set", &self.set)?, |key| format!("--set {key}"))?;
         layers.lay(self.shortcuts(), |key| format!("--{key}"))?;
-        layers.lay(assignments("--against", more)?, |key| format!("--against {key}"))?;
+        let over = assignments("--against", more)?;
+        let seed = self.seed.filter(|_| !over.contains_key("seed"));
+        layers.lay(over, |key| format!("--against {key}"))?;
         let mut config = layers.settings()?;
-        if let Some(seed) = self.seed {
+        if let Some(seed) = seed {
             config.seed = seed;
         }
         config.validate()?;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::backend::device_bytes;
 use crate::config::{Config, ModelKind, MomentKind, ProposalKind};
+use crate::index::kmeans;
 use crate::math::lines::{HUGE_PAGE, table_bytes};
 use crate::math::matrix::LANES;
 use crate::optim::halves::words;
@@ -20,8 +21,8 @@ const ENTRY: u64 = 12;
 const DRAW: u64 = 8;
 /// What sorts the entries of a partition by item, for each: itself twice, its source, its run.
 const SORTED: u64 = 2 * ENTRY + 8 + 8;
-/// Bytes of draws that fell in the same cell: cell, count and ln Q.
-const RUN: u64 = 12;
+/// Bytes of draws that fell in the same cell: cell, count, ln Q and a random word.
+const RUN: u64 = 16;
 /// How much more lists of entries take than what is in them on average: they grow by doubling, and to the most that any
 /// batch has put there.
 const GROWTH: f64 = 6.0;
@@ -35,8 +36,6 @@ const PROGRAM: u64 = 14_000_000;
 const READING: u64 = 15;
 /// Copies of the dense layer that its products pack and keep for each thread (4 to 5 measured).
 const PACKED: u64 = 4;
-/// Rounds of the clustering that a refresh runs, about.
-const REFRESH_ROUNDS: f64 = 3.0;
 
 /// The memory of a training run, part by part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -230,7 +229,9 @@ impl EpochCost {
             refresh_operations: match (config.model, config.proposal) {
                 (ModelKind::MultVae, _) => 0.0,
                 (_, ProposalKind::MidxExact | ProposalKind::MidxUniform | ProposalKind::MidxPopularity) => {
-                    REFRESH_ROUNDS * items * 2.0 * codewords * latent / interval
+                    let sample = items.min(kmeans::SAMPLE.max(256 * config.codewords) as f64);
+                    let points = items + kmeans::WARM_ITERATIONS as f64 * sample;
+                    points * 2.0 * codewords * latent / interval
                 }
                 (_, ProposalKind::Kernel) => items * latent * latent / interval,
                 _ => 0.0,
@@ -285,8 +286,8 @@ fn sampled_bytes(config: &Config, n_items: usize, queries: f64, positives: f64) 
     let draws = queries * padded * (DRAW + if reorders { 0 } else { FLOAT }) as f64;
     let slots = (config.codewords as f64).powi(config.codebooks as i32);
     let spread = queries * RUN as f64 * SPREAD_GROWTH * negatives.min(slots);
-    // Of each query in each partition: where its draws end, its sums and factor.
-    let sums = queries * n_parts * (row + (2 * DRAW + FLOAT) as f64);
+    // Of each query in each partition: where its draws fell (three numbers) and end, its sums (two) and factor.
+    let sums = queries * n_parts * (row + (7 * FLOAT) as f64);
     let entries = queries * negatives + positives;
     // One partition for each thread: its gradients, or its entries in the order of the items.
     let added_up = if entries >= n_items as f64 {

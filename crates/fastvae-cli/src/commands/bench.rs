@@ -32,7 +32,8 @@ Examples:
 In each round every one of the settings trains for one epoch, in turns and in one process, and the next round goes
 through them backwards: a slow moment of the machine falls on all. A ratio is the median, over the rounds, of the time
 to that of the first settings in the same round; the quartiles stand beside it. The first round is not counted, and
-refreshes of the index count evenly for all rounds. Accuracy is not looked at: `fastvae train` measures it.")]
+refreshes of the index count as often as a long training has them. How many epochs settings ask for, and when to
+validate, is left out; accuracy is not looked at: `fastvae train` measures it.")]
 pub struct Bench {
     /// File of interactions to train on
     data: PathBuf,
@@ -74,19 +75,22 @@ impl Bench {
         for (name, config) in configs {
             contenders.push(Contender { name, training: Training::new(&config, data.clone())? });
         }
+        // Each has at least one refresh that starts from the one before.
+        let most = contenders.iter().map(|contender| contender.training.refresh_interval()).max();
+        let wanted = self.rounds.max(most.unwrap_or(1));
         interrupt::watch()?;
         // The first round touches fresh memory.
-        for round in 0..=self.rounds {
-            tracing::info!("round {round} of {}", self.rounds);
+        'rounds: for round in 0..=wanted {
+            tracing::info!("round {round} of {wanted}");
             let mut order: Vec<usize> = (0..contenders.len()).collect();
             if round % 2 == 1 {
                 order.reverse();
             }
             for at in order {
+                if interrupt::requested() {
+                    break 'rounds;
+                }
                 contenders[at].train_an_epoch()?;
-            }
-            if interrupt::requested() {
-                break;
             }
         }
         let rounds =
@@ -99,7 +103,7 @@ impl Bench {
             }
         }
         if interrupt::requested() {
-            eprintln!("interrupted after {rounds} of {} rounds", self.rounds);
+            eprintln!("interrupted after {rounds} of {wanted} rounds");
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
         }
         Ok(ExitCode::SUCCESS)
@@ -113,8 +117,11 @@ impl Bench {
                 let more: Vec<String> =
                     change.split(',').filter(|text| !text.is_empty()).map(String::from).collect();
                 let config = self.settings.resolve_with(&more)?.config;
-                // As many epochs as there are rounds, and none that is validated.
-                Ok((change.to_string(), Config { epochs: self.rounds + 1, patience: 0, ..config }))
+                // No more epochs than rounds are trained, and none is validated.
+                Ok((
+                    change.to_string(),
+                    Config { epochs: u32::MAX as usize, patience: 0, validate_every: 1, ..config },
+                ))
             })
             .collect::<Result<_>>()?;
         let (first, others) = all.split_first().expect("the flags' own settings are there");
@@ -138,8 +145,11 @@ impl Contender {
 
     /// What the `rounds` after the first took.
     fn times(&self, rounds: usize) -> Times {
-        let records = &self.training.records()[1..=rounds];
-        let index = records.iter().map(|record| record.index_seconds).sum::<f64>() / rounds as f64;
+        let (records, interval) = (&self.training.records()[1..=rounds], self.training.refresh_interval());
+        // The epochs that begin with a refresh; an interrupted run may have none.
+        let refreshes: Vec<f64> =
+            records.iter().skip(interval - 1).step_by(interval).map(|record| record.index_seconds).collect();
+        let index = refreshes.iter().sum::<f64>() / (refreshes.len().max(1) * interval) as f64;
         Times {
             name: if self.name.is_empty() { "as given".into() } else { self.name.clone() },
             seconds: records.iter().map(|record| record.seconds - record.index_seconds + index).collect(),
@@ -194,7 +204,7 @@ fn as_text(times: &[Times], rounds: usize) -> String {
         "an epoch",
         "least",
         "most",
-        "CPU",
+        "mean CPU",
         "index",
         "to the first",
         "quartiles",
@@ -207,7 +217,7 @@ fn as_text(times: &[Times], rounds: usize) -> String {
             at(0.5),
             at(0.0),
             at(1.0),
-            seconds(quantile(&mine.cpu_seconds, 0.5)),
+            seconds(mine.cpu_seconds.iter().sum::<f64>() / rounds as f64),
             seconds(mine.index_seconds),
             format!("{:.2}", quantile(&ratios, 0.5)),
             format!("{:.2} to {:.2}", quantile(&ratios, 0.25), quantile(&ratios, 0.75)),

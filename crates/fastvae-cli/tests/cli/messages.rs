@@ -26,6 +26,7 @@ fn mistakes_in_the_call_are_usage() {
     usage(&["bench", "data.tsv.zst", "--against", "uniform"], "--against uniform: give KEY=VALUE");
     usage(&["bench", "data.tsv.zst", "--against", "negative=3"], "--against negative: there is no such");
     usage(&["bench", "data.tsv.zst", "--against", "epochs=3"], "changes nothing");
+    usage(&["bench", "data.tsv.zst", "--seed", "1", "--against", "seed=1"], "changes nothing");
     usage(&["recommend", "m.fastvae"], "--history");
     usage(&["generate", "-o", "x.tsv", "--users", "0"], "--users");
     usage(&["inspect", "data.tsv.zst", "--format", "xls"], "parquet");

@@ -9,7 +9,7 @@ use fastvae::model_file::Model;
 
 use crate::Place;
 
-/// A training of a second or two.
+/// A training of a second or two, which nothing ends before.
 fn call(output: &'static str) -> Vec<&'static str> {
     vec![
         "train",
@@ -24,8 +24,10 @@ fn call(output: &'static str) -> Vec<&'static str> {
         "batch=16",
         "--set",
         "validate_every=3",
+        "--set",
+        "patience=1000",
         "--epochs",
-        "24",
+        "150",
         "--log",
         "log.jsonl",
         "--checkpoint-every-epochs",

@@ -31,7 +31,7 @@ pub struct Occupancy {
 }
 
 impl InvertedLists {
-    /// Groups the items by their codes; `codes` is `n_codebooks x n_items`. Cost: O(n_codebooks n_items).
+    /// Groups the items by their codes; `codes` is `n_codebooks x n_items`. Cost: O(n_codebooks (n_items + K^2)).
     ///
     /// # Panics
     /// If `codes` is not a whole number of codebooks, or more than four of them.
@@ -43,11 +43,13 @@ impl InvertedLists {
         );
         // A stable counting sort by the codes of two codebooks at a time, the last ones first, orders the items by code
         // tuple without a table of K^m counts.
+        let radix = codes.iter().max().map_or(1, |&largest| usize::from(largest) + 1);
         let (mut items, mut sorted) = (List::zeros(n_items), List::zeros(n_items));
         items.iter_mut().zip(0..).for_each(|(item, number): (&mut ItemId, u32)| *item = number);
         for pair in columns.chunks(2).rev() {
-            let key = |item: usize| pair.iter().fold(0, |key, column| key << 8 | usize::from(column[item]));
-            let mut next = vec![0u32; (1 << (8 * pair.len())) + 1];
+            let key =
+                |item: usize| pair.iter().fold(0, |key, column| key * radix + usize::from(column[item]));
+            let mut next = vec![0u32; radix.pow(pair.len() as u32) + 1];
             for item in 0..n_items {
                 next[key(item) + 1] += 1;
             }
@@ -120,6 +122,7 @@ impl InvertedLists {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::{Purpose, Stream};
 
     #[test]
     fn cells_hold_every_item_once_in_the_order_of_their_codes() {
@@ -137,6 +140,28 @@ mod tests {
             ]
         );
         assert_eq!(lists.cell_of(), [2, 1, 2, 3, 1, 0]);
+    }
+
+    #[test]
+    fn cells_of_any_number_of_codebooks_are_those_of_sorted_codes() {
+        let mut stream = Stream::new(4, Purpose::Generate, 0, 0);
+        for n_codebooks in 1..=MOST_CODEBOOKS {
+            for largest in [0, 3, 255] {
+                let n = 700;
+                let codes: Vec<u8> = (0..n_codebooks * n).map(|_| stream.below(largest + 1) as u8).collect();
+                let tuple =
+                    |item: usize| -> Vec<u8> { (0..n_codebooks).map(|j| codes[j * n + item]).collect() };
+                let mut expected: Vec<ItemId> = (0..n as ItemId).collect();
+                expected.sort_by_key(|&item| tuple(item as usize));
+                let lists = InvertedLists::new(&codes, n);
+                assert_eq!(lists.all_items(), expected, "{n_codebooks} codebooks up to {largest}");
+                for item in 0..n {
+                    let cell = lists.cell_of()[item] as usize;
+                    assert_eq!(lists.codes(cell)[..n_codebooks], tuple(item));
+                    assert!(lists.items(cell).contains(&(item as ItemId)));
+                }
+            }
+        }
     }
 
     #[test]

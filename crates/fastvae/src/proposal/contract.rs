@@ -206,6 +206,10 @@ fn the_correction_of_a_draw_is_the_one_asked_for_that_item() {
             if config.proposal == ProposalKind::Dns {
                 assert!(asked.iter().all(|&constant| constant == 0.0));
             }
+            let (mut places, mut located) = (vec![u32::MAX; 200], vec![f32::NAN; 200]);
+            let items = (&draws.items[..], &world.query[..]);
+            proposal.locate(items.0, items.1, world.items(), &mut scratch, &mut places, &mut located);
+            assert_eq!((&places, &located), (&draws.places, &asked), "{}", label(config));
         }
     });
 }

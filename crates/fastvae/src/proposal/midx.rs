@@ -65,6 +65,14 @@ struct ItemEntry {
     log_weight: f32,
 }
 
+impl ItemEntry {
+    /// By the `log_base` of each slot.
+    #[inline(always)]
+    fn log_q(self, log_base: &[f32]) -> f32 {
+        log_base[self.slot as usize] + self.log_weight
+    }
+}
+
 impl Midx {
     /// Over `n_items` items with vectors of length `dim`, in about `wanted` partitions.
     ///
@@ -185,8 +193,7 @@ impl Proposal for Midx {
     fn log_q(&self, of: &[ItemId], _: &[f32], _: ItemTable<'_>, scratch: &mut Scratch, log_q: &mut [f32]) {
         let built = self.built();
         for (out, &item) in log_q.iter_mut().zip(of) {
-            let ItemEntry { slot, log_weight, .. } = built.items[item as usize];
-            *out = scratch.log_base[slot as usize] + log_weight;
+            *out = built.items[item as usize].log_q(&scratch.log_base);
         }
     }
 
@@ -210,7 +217,7 @@ impl Proposal for Midx {
         for ((&item, place), out) in of.iter().zip(places).zip(correction) {
             let entry = built.items[item as usize];
             *place = entry.place;
-            *out = scratch.log_base[entry.slot as usize] + entry.log_weight;
+            *out = entry.log_q(&scratch.log_base);
         }
     }
 

@@ -123,9 +123,8 @@ impl Proposal for MidxExact {
         let (index, partitions) = self.built();
         let lists = index.lists().all_items();
         let Scratch { weights, logits, systematic, runs, places, correction, .. } = scratch;
-        runs.clear();
         systematic.draw(weights, None, n, stream, runs);
-        runs.repeat(|place| logits[lists[place as usize] as usize], places, correction);
+        runs.unroll(|place| logits[lists[place as usize] as usize], places, correction);
         spread.push_places(places, correction, partitions);
     }
 

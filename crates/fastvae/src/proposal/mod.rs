@@ -95,7 +95,7 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
 
     /// The first half of `n` draws, each distributed as Q, for the query of the last [`Proposal::prepare`] on `scratch`:
     /// decides the partition of each, and all that the second half needs without `scratch`. Adds a query to `spread`,
-    /// which was cleared for these [`Proposal::partitions`].
+    /// which was cleared for these [`Proposal::partitions`] and has room for it.
     /// Cost: O(n) for MIDX, no allocation once the buffers have grown.
     fn spread(
         &self,
@@ -107,8 +107,8 @@ pub trait Proposal: Send + Sync + std::fmt::Debug {
         spread: &mut Spread,
     );
 
-    /// The second half, once for each partition: settles the draws that [`Proposal::spread`] left there, which have places
-    /// unless it left runs.
+    /// The second half, once for each partition: settles the draws that [`Proposal::spread`] left there for the queries of
+    /// `spread`, which have places unless it left runs.
     fn settle(&self, spread: &Spread, partition: usize, out: Settling<'_>) {
         settle::copy_places(spread, partition, out);
     }

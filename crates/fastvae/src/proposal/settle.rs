@@ -138,7 +138,7 @@ fn fall<S: Simd>(
 
 /// Fills up the last line of `n` draws with what weighs nothing, and some more that is not looked at.
 #[inline(always)]
-pub(super) fn fill_up<S: Simd>(simd: S, n: usize, places: &mut [u32], correction: &mut [f32]) {
+fn fill_up<S: Simd>(simd: S, n: usize, places: &mut [u32], correction: &mut [f32]) {
     if n > 0 {
         u32x16::splat(simd, places[n - 1]).store_slice(&mut places[n..][..LANES]);
         f32x16::splat(simd, f32::INFINITY).store_slice(&mut correction[n..][..LANES]);

@@ -56,9 +56,8 @@ impl Proposal for Softmax {
         spread: &mut Spread,
     ) {
         let Scratch { weights, logits, log_z, systematic, runs, places, correction, .. } = scratch;
-        runs.clear();
         systematic.draw(weights, None, n, stream, runs);
-        runs.repeat(|item| logits[item as usize] - *log_z, places, correction);
+        runs.unroll(|item| logits[item as usize] - *log_z, places, correction);
         spread.push_places(places, correction, &self.partitions);
     }
 

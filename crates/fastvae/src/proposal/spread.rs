@@ -1,7 +1,8 @@
 //! [`Spread`]: the first halves of the draws of some queries, by partition.
 //!
 //! Queries are drawn for one by one, but the second half is done partition by partition, for all queries and by any
-//! thread. So what it needs lies in the order in which it is read.
+//! thread. Runs stay where they were drawn: copies in the order in which they are read would cost more than they save. A
+//! table in that order says where they are, and those of the next query are asked for ahead.
 
 use super::Partitions;
 use super::systematic::{Choices, Run, Runs, Systematic};

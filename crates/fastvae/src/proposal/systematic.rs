@@ -99,9 +99,9 @@ impl Runs {
         &mut self.all[self.len..wanted]
     }
 
-    /// Fills `places` with the slots, each as often as it was drawn, and `correction` with the `log_q` of each.
-    pub(super) fn repeat(
-        &self,
+    /// Fills `places` with the slots, each as often as it was drawn, and `correction` with the `log_q` of each; none is left.
+    pub(super) fn unroll(
+        &mut self,
         log_q: impl Fn(u32) -> f32,
         places: &mut Vec<u32>,
         correction: &mut Vec<f32>,
@@ -113,6 +113,7 @@ impl Runs {
             places.resize(n, slot);
             correction.resize(n, log_q(slot));
         }
+        self.clear();
     }
 }
 
@@ -359,14 +360,29 @@ mod tests {
         let weights = weights(272, 1, 1.0);
         for n in [1, 7, 16, 1000] {
             let expected = draws(&weights, n, 0);
-            let mut word = [0];
-            Stream::new(3, Purpose::Negatives, 0, 0).fill(0, &mut word);
-            let offset = f64::from(word[0]) / 4_294_967_296.0;
+            let mut words = [0; 3];
+            Stream::new(3, Purpose::Negatives, 0, 0).fill(0, &mut words);
+            let comb = (f64::from(words[0]) / 4_294_967_296.0, Choices([words[1], words[2]]));
+            let bases: Vec<f32> = (0..weights.len()).map(|slot| -(slot as f32)).collect();
             for level in simd::levels() {
-                let mut runs = Runs::default();
-                let comb = (offset, Choices::default());
-                Systematic::default().draw_at(level, &weights, None, n, comb, &mut runs);
+                let (mut systematic, mut runs) = (Systematic::default(), Runs::default());
+                systematic.draw_at(level, &weights, Some(&bases), n, comb, &mut runs);
                 assert_eq!(pairs(&runs), expected, "{level:?}");
+                let (mut drawn, mut before) = (0, 0);
+                for (number, run) in runs.iter().enumerate() {
+                    assert_eq!(
+                        (run.log_base, run.word),
+                        (-(run.slot as f32), comb.1.word(run.slot)),
+                        "{level:?}"
+                    );
+                    // Nothing falls between one run and the next.
+                    (before..run.slot).for_each(|slot| {
+                        assert_eq!(systematic.before(slot + 1), (drawn, number as u32), "{level:?}");
+                    });
+                    (drawn, before) = (drawn + run.count, run.slot + 1);
+                    assert_eq!(systematic.before(before), (drawn, number as u32 + 1), "{level:?}");
+                }
+                assert_eq!(systematic.before(272), (n as u32, runs.len() as u32), "{level:?}");
             }
         }
     }

@@ -130,8 +130,8 @@ fn check_data(data: &Interactions) -> Result<()> {
 }
 
 impl Training {
-    /// A run that has not begun. With `patience` above 0, a small validation part is held out of `data`, which several runs
-    /// may share without it.
+    /// A run that has not begun. With `patience` above 0, a small validation part is held out of a copy of `data`; else the
+    /// data itself is trained on, and several runs may share one.
     ///
     /// # Errors
     /// [`Error::Config`] for settings that cannot work, [`Error::Data`] if there is nothing to learn from.

@@ -234,8 +234,10 @@ impl UserBlock {
             let epoch = shared.context.epoch as u32;
             let stream = Stream::with_part(config.seed, Purpose::Negatives, part, epoch, user);
             let scratch = &mut self.scratch;
-            // The draws take long enough for it to come.
-            proposal.ask(history);
+            if estimator == Estimator::Sampled {
+                // The draws take long enough for it to come.
+                proposal.ask(history);
+            }
             proposal.prepare(query, items, scratch);
             proposal.spread(config.negatives, query, items, &stream, scratch, &mut negatives.spread);
             match estimator {
@@ -244,7 +246,7 @@ impl UserBlock {
                     negatives.exclude_positives();
                 }
                 Estimator::Sampled => {
-                    let (places, correction) = negatives.push_corrected(history.len());
+                    let (places, correction) = negatives.room_for_corrected(history.len());
                     proposal.locate(history, query, items, scratch, places, correction);
                 }
             }

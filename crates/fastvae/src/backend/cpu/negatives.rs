@@ -85,7 +85,7 @@ impl BlockNegatives {
     }
 
     /// Room for the places and the corrections of the `n` positives of the next query.
-    pub fn push_corrected(&mut self, n: usize) -> (&mut [u32], &mut [f32]) {
+    pub fn room_for_corrected(&mut self, n: usize) -> (&mut [u32], &mut [f32]) {
         let start = self.positives.len();
         self.positives.resize(start + n, 0);
         self.correction.resize(start + n, 0.0);
