@@ -21,13 +21,14 @@ mod settings;
 use std::process::ExitCode;
 
 use clap::Parser;
+use fastvae::math::simd;
 
 use commands::Cli;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     logging::start(cli.verbosity());
-    match cli.run() {
+    match simd::check_variable().map_err(Into::into).and_then(|()| cli.run()) {
         Ok(code) => code,
         Err(error) => failure::report(&error),
     }

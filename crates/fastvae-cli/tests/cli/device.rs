@@ -45,3 +45,18 @@ fn a_device_that_does_not_exist_is_a_usage_error() {
     let error = place.failure(&["train", "data.tsv", "--device", "tpu"], 2);
     assert!(error.contains("tpu") && error.contains("cuda:N"), "{error}");
 }
+
+#[test]
+fn an_instruction_set_that_cannot_be_had_is_an_error() {
+    let place = Place::new();
+    let doctor =
+        |simd: &str| place.fastvae(&["doctor", "--json"]).env("FASTVAE_SIMD", simd).output().unwrap();
+    assert!(doctor("portable").status.success());
+    let asked = doctor("avx9");
+    let error = String::from_utf8_lossy(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("FASTVAE_SIMD") && error.contains("avx9") && error.contains("portable"),
+        "{error}"
+    );
+}

@@ -8,23 +8,44 @@ use std::sync::OnceLock;
 
 use fearless_simd::{Level, dispatch, f32x16, i32x16, prelude::*};
 
+use crate::error::{Error, Result};
 use crate::math::Stream;
 use crate::math::matrix::LANES;
 
-/// The environment variable that forces an instruction set: `avx512`, `avx2` or `portable`.
+/// The environment variable that forces an instruction set: see [`FORCED`].
 pub const SIMD_VARIABLE: &str = "FASTVAE_SIMD";
 
-/// The instruction set in use: the best of this processor, or the one that [`SIMD_VARIABLE`] asks for.
+/// What [`SIMD_VARIABLE`] may ask for: `portable` is what every processor of the kind has.
+pub const FORCED: [&str; 3] = ["avx512", "avx2", "portable"];
+
+/// The instruction set in use: the best of this processor, or the one that [`SIMD_VARIABLE`] asks for where there is
+/// such a one.
 pub fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
-    *LEVEL
-        .get_or_init(|| forced_level(std::env::var(SIMD_VARIABLE).ok().as_deref()).unwrap_or_else(Level::new))
+    *LEVEL.get_or_init(|| {
+        std::env::var(SIMD_VARIABLE).ok().and_then(|name| forced_level(&name)).unwrap_or_else(Level::new)
+    })
+}
+
+/// Whether [`SIMD_VARIABLE`] asks for what can be had: a program that shows what it measured wants to know.
+///
+/// # Errors
+/// [`Error::Config`] if it does not.
+pub fn check_variable() -> Result<()> {
+    match std::env::var(SIMD_VARIABLE) {
+        Ok(name) if forced_level(&name).is_none() => Err(Error::config(
+            SIMD_VARIABLE,
+            format!("{name} is none of {}, or this processor does not have it", FORCED.join(", ")),
+            format!("take it out of the environment for the best that there is, {}", name_of(Level::new())),
+        )),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-fn forced_level(name: Option<&str>) -> Option<Level> {
+fn forced_level(name: &str) -> Option<Level> {
     let best = Level::new();
-    match name? {
+    match name {
         "avx512" => best.as_avx512().map(Level::Avx512),
         "avx2" => best.as_avx2().map(Level::Avx2),
         "portable" => best.as_sse2().map(Level::Sse2),
@@ -32,14 +53,19 @@ fn forced_level(name: Option<&str>) -> Option<Level> {
     }
 }
 
+/// Where all processors have the same vectors.
 #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
-fn forced_level(_: Option<&str>) -> Option<Level> {
-    None
+fn forced_level(name: &str) -> Option<Level> {
+    (name == "portable").then(Level::new)
 }
 
 /// The name of the instruction set in use.
 pub fn level_name() -> String {
-    let name = format!("{:?}", level());
+    name_of(level())
+}
+
+fn name_of(level: Level) -> String {
+    let name = format!("{level:?}");
     name.split('(').next().unwrap_or(&name).to_lowercase()
 }
 
@@ -297,7 +323,12 @@ pub fn prefetch_at(row: *const f32, len: usize) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(line).cast());
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) row.wrapping_add(line), options(nostack, preserves_flags));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = (row, line);
     }
 }
@@ -306,7 +337,7 @@ pub fn prefetch_at(row: *const f32, len: usize) {
 #[cfg(test)]
 pub(crate) fn levels() -> Vec<Level> {
     let mut levels = vec![Level::new()];
-    levels.extend(["avx512", "avx2", "portable"].iter().filter_map(|name| forced_level(Some(name))));
+    levels.extend(FORCED.iter().filter_map(|name| forced_level(name)));
     levels
 }
 
