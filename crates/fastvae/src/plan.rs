@@ -316,16 +316,17 @@ fn proposal_bytes(config: &Config, n_items: usize) -> u64 {
         return 0;
     }
     // Codes, the items of each cell and the cell of each item, of the last refresh too while the next one runs; the items
-    // by place, the places, and the place, slot and weight of each item.
-    let index = 2 * (items * config.codebooks as u64 + 2 * table_bytes(items))
-        + 2 * table_bytes(items)
-        + table_bytes(3 * items);
+    // by place, and the places.
+    let index = 2 * (items * config.codebooks as u64 + 2 * table_bytes(items)) + 2 * table_bytes(items);
+    // And the place, slot and weight of each item.
+    let uniform = index + table_bytes(3 * items);
     match config.proposal {
         ProposalKind::Uniform | ProposalKind::Dns | ProposalKind::Softmax => 0,
         ProposalKind::Popularity => items * 16,
-        ProposalKind::MidxExact | ProposalKind::MidxUniform => index,
+        ProposalKind::MidxExact => index,
+        ProposalKind::MidxUniform => uniform,
         // Weights by item; those within the cells take the place of the last index.
-        ProposalKind::MidxPopularity => index + table_bytes(4 * items) - 2 * table_bytes(items) + 4 * items,
+        ProposalKind::MidxPopularity => uniform + table_bytes(4 * items) - 2 * table_bytes(items) + 4 * items,
         ProposalKind::Kernel => {
             let leaves = items.div_ceil(config.latent.max(1) as u64);
             2 * leaves * (config.latent as u64 * (config.latent as u64 + 1) / 2 + 2) * FLOAT

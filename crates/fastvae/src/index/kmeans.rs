@@ -17,8 +17,9 @@ use crate::math::{Matrix, MatrixView, Purpose, Stream, simd};
 pub const COLD_ITERATIONS: usize = 10;
 /// Iterations from the codewords of the last refresh.
 pub const WARM_ITERATIONS: usize = 3;
-/// Points that the iterations look at, at most (or 256 per codeword, if that is more): more do not move the
-/// codewords, and a refresh must cost far less than an epoch.
+/// Points that the iterations look at, at most (or 256 per codeword, if that is more). A refresh must cost far less than an
+/// epoch, and more bring the proposal no closer: over 40 epochs on Gowalla its mean divergence from the softmax is .34 to .38
+/// with these and .35 to .38 with all 40,988.
 pub const SAMPLE: usize = 1 << 14;
 
 /// Parts that the points are cut into, whatever the number of threads.

@@ -82,9 +82,10 @@ impl InvertedMultiIndex {
         };
         let (codebooks, codes): (Vec<_>, Vec<_>) =
             found.into_iter().map(|found| (found.codebook, found.codes)).unzip();
-        let codes = codes.concat();
-        let lists = InvertedLists::new(&codes, n_items);
-        Ok(Self { settings, n_items, dim, codebooks, codes, lists })
+        let all = codes.concat();
+        drop(codes);
+        let lists = InvertedLists::new(&all, n_items);
+        Ok(Self { settings, n_items, dim, codebooks, codes: all, lists })
     }
 
     /// Moves the codewords after the vectors and codes the items anew.
