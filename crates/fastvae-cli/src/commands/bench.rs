@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use fastvae::Config;
-use fastvae::data::read;
+use fastvae::config::ModelKind;
+use fastvae::data::{Interactions, read};
 use fastvae::math::simd;
+use fastvae::plan::MemoryPlan;
 use fastvae::resources;
-use fastvae::train::{Control, Event, Training};
+use fastvae::train::{Control, EpochRecord, Event, Training};
 use serde_json::{Value, json};
 
 use crate::data_flags::{CoreFlag, DataFlags};
@@ -29,11 +31,12 @@ Examples:
   fastvae bench ratings.csv --against threads=1 --against latent=64,hidden=400
   fastvae bench ratings.csv --preset paper --against model=mult-vae --rounds 5 --json
 
-In each round every one of the settings trains for one epoch, in turns and in one process, and the next round goes
-through them backwards: a slow moment of the machine falls on all. A ratio is the median, over the rounds, of the time
-to that of the first settings in the same round; the quartiles stand beside it. The first round is not counted, and
-refreshes of the index count as often as a long training has them. How many epochs settings ask for, and when to
-validate, is left out; accuracy is not looked at: `fastvae train` measures it.")]
+In each round every one of the settings trains for one epoch, in turns and in one process; who begins changes from round
+to round: a slow moment of the machine falls on all. A ratio is the median, over the rounds, of the time to that of the
+first settings in the same round; the quartiles stand beside it. The first round is not counted. Where an index lasts for
+several epochs, each bears its share of a refresh; CPU seconds are those of the epochs as they ran. How many epochs
+settings ask for, and when to validate, is left out. All are in memory at once. Accuracy is not looked at: `fastvae train`
+measures it.")]
 pub struct Bench {
     /// File of interactions to train on
     data: PathBuf,
@@ -42,7 +45,7 @@ pub struct Bench {
     #[arg(long, value_name = "KEY=VALUE,...")]
     against: Vec<String>,
 
-    /// Rounds that count
+    /// Rounds that count; more where an index lasts longer, so that each is refreshed once
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive)]
     rounds: usize,
 
@@ -62,7 +65,8 @@ pub struct Bench {
 
 /// One of the settings.
 struct Contender {
-    name: String,
+    /// What differs from the first, as it was given; empty for the first.
+    change: String,
     training: Training,
 }
 
@@ -71,22 +75,21 @@ impl Bench {
     pub fn run(self) -> Result<ExitCode> {
         let configs = self.configs()?;
         let data = Arc::new(read(&self.data, &self.reading.options_with(self.core))?);
+        warn_of_memory(&configs, &data);
         let mut contenders = Vec::with_capacity(configs.len());
-        for (name, config) in configs {
-            contenders.push(Contender { name, training: Training::new(&config, data.clone())? });
+        for (change, config) in configs {
+            let training = Training::new(&config, data.clone()).with_context(|| whose(&change))?;
+            contenders.push(Contender { change, training });
         }
-        // Each has at least one refresh that starts from the one before.
-        let most = contenders.iter().map(|contender| contender.training.refresh_interval()).max();
-        let wanted = self.rounds.max(most.unwrap_or(1));
+        let wanted = contenders.iter().map(Contender::interval).fold(self.rounds, usize::max);
+        if wanted > self.rounds {
+            tracing::info!("{wanted} rounds instead of {}: as many epochs as an index lasts", self.rounds);
+        }
         interrupt::watch()?;
         // The first round touches fresh memory.
         'rounds: for round in 0..=wanted {
             tracing::info!("round {round} of {wanted}");
-            let mut order: Vec<usize> = (0..contenders.len()).collect();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for at in order {
+            for at in turns(round, contenders.len()) {
                 if interrupt::requested() {
                     break 'rounds;
                 }
@@ -116,7 +119,7 @@ impl Bench {
             .map(|change| {
                 let more: Vec<String> =
                     change.split(',').filter(|text| !text.is_empty()).map(String::from).collect();
-                let config = self.settings.resolve_with(&more)?.config;
+                let config = self.settings.resolve_with(&more).with_context(|| whose(change))?.config;
                 // No more epochs than rounds are trained, and none is validated.
                 Ok((
                     change.to_string(),
@@ -127,44 +130,109 @@ impl Bench {
         let (first, others) = all.split_first().expect("the flags' own settings are there");
         match others.iter().find(|(_, config)| *config == first.1) {
             Some((change, _)) => Err(usage(format!(
-                "--against {change} changes nothing; give what differs, such as --against proposal=uniform"
+                "--against {change} changes nothing that bench measures; give what differs, such as --against \
+                 proposal=uniform"
             ))),
             None => Ok(all),
         }
     }
 }
 
+/// The order in which `n` settings train in round `round`: each begins as often as the others, and each comes before each
+/// of its neighbours as often as after it.
+fn turns(round: usize, n: usize) -> impl Iterator<Item = usize> {
+    let backwards = round / n % 2 == 1;
+    (0..n).map(move |k| (round + if backwards { n - k } else { k }) % n)
+}
+
+/// Which settings an error is about.
+fn whose(change: &str) -> String {
+    if change.is_empty() { "the settings as given".into() } else { format!("--against {change}") }
+}
+
+/// Says so where all trainings together will not fit.
+fn warn_of_memory(configs: &[(String, Config)], data: &Interactions) {
+    let of = |config| MemoryPlan::of(config, data.n_users(), data.n_items(), data.n_interactions());
+    let wanted: u64 = configs.iter().map(|(_, config)| of(config).peak_bytes()).sum();
+    if let Some(available) = resources::available_memory().filter(|&available| wanted > available) {
+        eprintln!(
+            "warning: the {} trainings need about {} together and {} are available; give fewer --against",
+            configs.len(),
+            display::bytes(wanted),
+            display::bytes(available)
+        );
+    }
+}
+
 impl Contender {
     fn train_an_epoch(&mut self) -> Result<()> {
-        self.training.run(|_, event| {
+        let one = self.training.run(|_, event| {
             let over = matches!(event, Event::Epoch(_)) || interrupt::requested();
             Ok(if over { Control::Stop } else { Control::Continue })
-        })?;
+        });
+        one.with_context(|| whose(&self.change))?;
         Ok(())
+    }
+
+    /// Epochs from one refresh of the index to the next; one where there is nothing to refresh.
+    fn interval(&self) -> usize {
+        let config = self.training.config();
+        match config.model == ModelKind::FastVae && config.proposal.is_refreshed() {
+            true => self.training.refresh_interval(),
+            false => 1,
+        }
     }
 
     /// What the `rounds` after the first took.
     fn times(&self, rounds: usize) -> Times {
-        let (records, interval) = (&self.training.records()[1..=rounds], self.training.refresh_interval());
-        // The epochs that begin with a refresh; an interrupted run may have none.
-        let refreshes: Vec<f64> =
-            records.iter().skip(interval - 1).step_by(interval).map(|record| record.index_seconds).collect();
-        let index = refreshes.iter().sum::<f64>() / (refreshes.len().max(1) * interval) as f64;
+        let records = &self.training.records()[1..=rounds];
+        let epochs: Vec<Epoch> = records.iter().map(Epoch::of).collect();
+        let index = index_share(&epochs, self.interval());
         Times {
-            name: if self.name.is_empty() { "as given".into() } else { self.name.clone() },
-            seconds: records.iter().map(|record| record.seconds - record.index_seconds + index).collect(),
+            name: if self.change.is_empty() { "as given".into() } else { self.change.clone() },
+            seconds: match index {
+                // The refresh of each epoch is its own.
+                _ if self.interval() == 1 => records.iter().map(|record| record.seconds).collect(),
+                share => epochs.iter().map(|epoch| epoch.steps * (1.0 + share.unwrap_or(0.0))).collect(),
+            },
             cpu_seconds: records.iter().map(|record| record.cpu_seconds).collect(),
-            index_seconds: index,
+            index,
         }
     }
+}
+
+/// Seconds of an epoch.
+#[derive(Debug, Clone, Copy)]
+struct Epoch {
+    index: f64,
+    /// The rest.
+    steps: f64,
+}
+
+impl Epoch {
+    fn of(record: &EpochRecord) -> Self {
+        Self { index: record.index_seconds, steps: record.seconds - record.index_seconds }
+    }
+}
+
+/// What refreshes take of the time of the steps, of which the first of `interval` epochs has one; `epochs` begin with the
+/// second of a training. None where no refresh is among them.
+///
+/// A share, so that a slow moment of the machine falls on it as on the steps beside it.
+fn index_share(epochs: &[Epoch], interval: usize) -> Option<f64> {
+    let refreshed = epochs.iter().skip(interval - 1).step_by(interval);
+    let shares: Vec<f64> = refreshed.map(|epoch| epoch.index / epoch.steps).collect();
+    (!shares.is_empty()).then(|| quantile(&shares, 0.5) / interval as f64)
 }
 
 /// What the counted epochs of one of the settings took.
 struct Times {
     name: String,
+    /// With each one's share of a refresh.
     seconds: Vec<f64>,
     cpu_seconds: Vec<f64>,
-    index_seconds: f64,
+    /// What the index takes of the time of the steps; none where no refresh was counted.
+    index: Option<f64>,
 }
 
 impl Times {
@@ -186,7 +254,7 @@ fn as_json(times: &[Times], rounds: usize) -> Value {
                 "median_seconds": quantile(&mine.seconds, 0.5),
                 "seconds": mine.seconds,
                 "cpu_seconds": mine.cpu_seconds,
-                "index_seconds": mine.index_seconds,
+                "index_share": mine.index,
             })
         })
         .collect();
@@ -205,7 +273,7 @@ fn as_text(times: &[Times], rounds: usize) -> String {
         "least",
         "most",
         "mean CPU",
-        "index",
+        "index of it",
         "to the first",
         "quartiles",
     ]);
@@ -218,7 +286,7 @@ fn as_text(times: &[Times], rounds: usize) -> String {
             at(0.0),
             at(1.0),
             seconds(mine.cpu_seconds.iter().sum::<f64>() / rounds as f64),
-            seconds(mine.index_seconds),
+            mine.index.map_or("not seen".into(), |share| format!("{:.1} %", 100.0 * share / (1.0 + share))),
             format!("{:.2}", quantile(&ratios, 0.5)),
             format!("{:.2} to {:.2}", quantile(&ratios, 0.25), quantile(&ratios, 0.75)),
         ]);
@@ -251,13 +319,45 @@ mod tests {
     }
 
     #[test]
+    fn every_setting_begins_as_often_and_no_pair_keeps_its_order() {
+        for n in 1..6 {
+            let mut places = vec![vec![0; n]; n];
+            let mut follows = vec![vec![0; n]; n];
+            for round in 0..2 * n {
+                let order: Vec<usize> = turns(round, n).collect();
+                order.iter().enumerate().for_each(|(place, &at)| places[at][place] += 1);
+                order.windows(2).for_each(|pair| follows[pair[0]][pair[1]] += 1);
+            }
+            assert!(places.iter().flatten().all(|&count| count == 2), "{n}: {places:?}");
+            for (a, b) in (0..n).flat_map(|a| (0..n).map(move |b| (a, b))) {
+                assert_eq!(follows[a][b], follows[b][a], "{n}: {a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_index_that_lasts_is_shared_out_among_its_epochs() {
+        // The second epoch of a training and those after it; the fourth, seventh ... begin with a refresh.
+        let mut epochs = [Epoch { index: 0.0, steps: 2.0 }; 8];
+        for (refreshed, index) in [(2, 0.6), (5, 0.9)] {
+            epochs[refreshed].index = index;
+        }
+        assert_eq!(index_share(&epochs[..2], 3), None);
+        assert_eq!(index_share(&epochs[..3], 3), Some(0.3 / 3.0));
+        let share = index_share(&epochs, 3).expect("two refreshes");
+        assert!((share - 0.375 / 3.0).abs() < 1e-12, "{share}");
+        // One that lasts for an epoch is in each.
+        assert_eq!(index_share(&[Epoch { index: 0.5, steps: 2.0 }; 4], 1), Some(0.25));
+    }
+
+    #[test]
     fn ratios_are_of_one_round() {
         // A machine that is twice as slow in the second round.
         let times = |seconds: &[f64]| Times {
             name: String::new(),
             seconds: seconds.to_vec(),
             cpu_seconds: Vec::new(),
-            index_seconds: 0.0,
+            index: None,
         };
         assert_eq!(times(&[3.0, 6.0]).ratios(&times(&[2.0, 4.0])), [1.5, 1.5]);
     }

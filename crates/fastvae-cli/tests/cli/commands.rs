@@ -235,9 +235,18 @@ fn bench_sets_epochs_of_several_settings_beside_each_other() {
         assert_eq!(row["seconds"].as_array().unwrap().len(), 3, "{times}");
         assert!(row["ratio"].as_f64() > Some(0.0), "{times}");
     }
-    assert!(rows[0]["index_seconds"].as_f64() > rows[1]["index_seconds"].as_f64(), "{times}");
+    assert!(rows[0]["index_share"].as_f64() > rows[1]["index_share"].as_f64(), "{times}");
     let text = place.output(&[&call[..], &["--against", "threads=1"]].concat());
     assert!(text.contains("threads=1") && text.contains("medians of 3 rounds"), "{text}");
+    // As many rounds as an index lasts, where there is one.
+    let call = ["bench", "data.tsv.zst", "--preset", "paper", "--set", "codewords=4"];
+    let lasting =
+        ["--rounds", "1", "--against", "refresh_every=4", "--against", "model=mult-vae,refresh_every=9"];
+    let times = place.json(&[&call[..], &lasting].concat());
+    assert_eq!(times["rounds"], 4, "{times}");
+    assert!(times["rows"][1]["index_share"].as_f64() > Some(0.0), "{times}");
+    let error = place.failure(&[&call[..], &["--against", "latent=4,codewords=250"]].concat(), 2);
+    assert!(error.contains("--against latent=4,codewords=250") && error.contains("200 items"), "{error}");
 }
 
 #[test]

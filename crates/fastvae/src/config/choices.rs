@@ -45,6 +45,16 @@ pub enum ProposalKind {
     MidxPopularity,
 }
 
+impl ProposalKind {
+    /// Whether it holds something made from the item vectors, which is made again every few epochs.
+    pub fn is_refreshed(self) -> bool {
+        match self {
+            Self::Uniform | Self::Popularity | Self::Softmax | Self::Dns => false,
+            Self::Kernel | Self::MidxExact | Self::MidxUniform | Self::MidxPopularity => true,
+        }
+    }
+}
+
 /// How the softmax is estimated from the negatives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
