@@ -156,8 +156,8 @@ fn warn_of_memory(configs: &[(String, Config)], data: &Interactions) {
     let wanted: u64 = configs.iter().map(|(_, config)| of(config).peak_bytes()).sum();
     if let Some(available) = resources::available_memory().filter(|&available| wanted > available) {
         eprintln!(
-            "warning: the {} trainings need about {} together and {} are available; give fewer --against",
-            configs.len(),
+            "warning: what is to be trained needs about {} together and {} are available; give fewer --against, or lower \
+             hidden or latent",
             display::bytes(wanted),
             display::bytes(available)
         );

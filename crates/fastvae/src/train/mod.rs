@@ -116,13 +116,10 @@ pub struct BestEpoch {
 
 /// Refuses data that nothing can be learned from.
 fn check_data(data: &Interactions) -> Result<()> {
-    if data.n_interactions() == 0 || data.n_items() < 2 {
+    let (interactions, items) = (data.n_interactions(), data.n_items());
+    if interactions == 0 || items < 2 {
         return Err(Error::data(
-            format!(
-                "{} interactions with {} items are nothing to learn from",
-                data.n_interactions(),
-                data.n_items()
-            ),
+            format!("{interactions} interactions with {items} items are nothing to learn from"),
             "give more data, or a lower --k-core or --min-rating",
         ));
     }
