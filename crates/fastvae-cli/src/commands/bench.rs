@@ -31,11 +31,11 @@ Examples:
   fastvae bench ratings.csv --against threads=1 --against latent=64,hidden=400
   fastvae bench ratings.csv --preset paper --against model=mult-vae --rounds 5 --json
 
-In each round every one of the settings trains for one epoch, in turns and in one process; who begins changes from round
-to round: a slow moment of the machine falls on all. A ratio is the median, over the rounds, of the time to that of the
-first settings in the same round; the quartiles stand beside it. The first round is not counted. Where an index lasts for
-several epochs, each bears its share of a refresh; CPU seconds are those of the epochs as they ran. How many epochs
-settings ask for, and when to validate, is left out. All are in memory at once. Accuracy is not looked at: `fastvae train`
+In each round every one of the settings trains for one epoch, in turns and in one process; who begins changes from round \
+to round: a slow moment of the machine falls on all. A ratio is the median, over the rounds, of the time to that of the \
+first settings in the same round; the quartiles stand beside it. The first round is not counted. Where an index lasts for \
+several epochs, each bears its share of a refresh; CPU seconds are those of the epochs as they ran. How many epochs \
+settings ask for, and when to validate, is left out. All are in memory at once. Accuracy is not looked at: `fastvae train` \
 measures it.")]
 pub struct Bench {
     /// File of interactions to train on
@@ -187,14 +187,15 @@ impl Contender {
     fn times(&self, rounds: usize) -> Times {
         let records = &self.training.records()[1..=rounds];
         let epochs: Vec<Epoch> = records.iter().map(Epoch::of).collect();
-        let index = index_share(&epochs, self.interval());
+        let (interval, index) = (self.interval(), index_share(&epochs, self.interval()));
+        let seconds = epochs.iter().map(|epoch| match interval {
+            // The refresh is its own.
+            1 => epoch.steps + epoch.index,
+            _ => epoch.steps * (1.0 + index.unwrap_or(0.0)),
+        });
         Times {
             name: if self.change.is_empty() { "as given".into() } else { self.change.clone() },
-            seconds: match index {
-                // The refresh of each epoch is its own.
-                _ if self.interval() == 1 => records.iter().map(|record| record.seconds).collect(),
-                share => epochs.iter().map(|epoch| epoch.steps * (1.0 + share.unwrap_or(0.0))).collect(),
-            },
+            seconds: seconds.collect(),
             cpu_seconds: records.iter().map(|record| record.cpu_seconds).collect(),
             index,
         }

@@ -35,7 +35,7 @@ Examples:
   fastvae compare ratings.csv --models wrmf,ease,fastvae --folds 3 -o comparison
   fastvae compare ratings.dat --min-rating 4 --k-core 5 --models all --json
 
-Each model's settings are chosen from a small grid on a part of the training data; the test part is seen once, at
+Each model's settings are chosen from a small grid on a part of the training data; the test part is seen once, at \
 the end. Results stand in DIR: comparison.md, .csv, .json, .svg, .png, and one file for each model and fold in DIR/runs.
 Started again with the same DIR, it goes on where it stopped.")]
 pub struct Compare {

@@ -17,12 +17,11 @@ Examples:
   fastvae generate -o data.tsv.zst --users 100000 --items 50000 --interactions 5000000
   fastvae generate -o data.csv --titles titles.csv --seed 7
   fastvae generate -o large.tsv.zst --users 1000000 --items 10000000 --interactions 100000000
-
   fastvae generate -o large.mtx.zst --users 50000 --items 1000000 --interactions 1000000
   fastvae generate -o large.fvcache --users 1000000 --items 10000000 --interactions 100000000
 
-Memory does not grow with the sizes. Extensions choose commas (.csv), tabs, MatrixMarket (.mtx) or a binary cache
-(.fvcache), and compression (.gz, .zst). MatrixMarket and caches declare the size of the catalogue: items that nobody
+Memory does not grow with the sizes. Extensions choose commas (.csv), tabs, MatrixMarket (.mtx) or a binary cache \
+(.fvcache), and compression (.gz, .zst). MatrixMarket and caches declare the size of the catalogue: items that nobody \
 touched stay in it. A cache holds the titles too, where --titles asks for them.")]
 pub struct Generate {
     /// Where the interactions go: user and item, one pair a line

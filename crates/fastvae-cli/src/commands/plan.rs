@@ -28,7 +28,7 @@ Examples:
   fastvae plan ratings.csv --preset paper --set hidden=400
   fastvae plan large.tsv.zst --model mult-vae --json
 
-Nothing is refused; a warning says when the training will not fit. The time comes from a few seconds of the
+Nothing is refused; a warning says when the training will not fit. The time comes from a few seconds of the \
 training itself; --no-calibration leaves that out.")]
 pub struct Plan {
     /// File of interactions to train on

@@ -22,7 +22,7 @@ Examples:
   fastvae prepare train.tsv.zst -o train.fvcache --test test.tsv.zst
   fastvae train train.fvcache --test test.tsv.zst --preset paper
 
-Filters and columns are applied here and need not be given again. A cache is mapped into memory, not read: data larger
+Filters and columns are applied here and need not be given again. A cache is mapped into memory, not read: data larger \
 than memory trains with `--preset paper --split none`, or with --test, where nothing of it must be copied.")]
 pub struct Prepare {
     /// File of interactions

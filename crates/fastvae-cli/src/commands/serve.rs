@@ -24,7 +24,7 @@ Examples:
   fastvae serve model.fastvae --watch                 loads the file again when it changes
   curl 127.0.0.1:8080/v1/recommend -H 'content-type: application/json' -d '{\"history\": [17, 42]}'
 
-SIGHUP and POST /v1/reload load the file again; where that fails the old model stays. Replace the file by renaming
+SIGHUP and POST /v1/reload load the file again; where that fails the old model stays. Replace the file by renaming \
 another over it, as `fastvae train` does: a file that is written into while it is served changes under the model.
 The routes are described at /docs. The key is read from --api-key-file or from FASTVAE_API_KEY.")]
 pub struct Serve {

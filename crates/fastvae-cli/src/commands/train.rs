@@ -38,9 +38,9 @@ Examples:
   fastvae train ratings.csv -o als.fastvae --model wrmf --set factors=64
 
 Settings come from the preset, then --config, then --set, then flags such as --epochs; the later wins.
-Keys: model hidden latent encoder_rank activation dropout latent_samples item_bias proposal estimator negatives codewords
-codebooks quantizer popularity kl.beta kl.gamma kl.anneal_steps optimizer moments learning_rate decay.schedule
-decay.factor decay.every weight_decay weight_decay_mode clip batch epochs patience validate_every
+Keys: model hidden latent encoder_rank activation dropout latent_samples item_bias proposal estimator negatives codewords \
+codebooks quantizer popularity kl.beta kl.gamma kl.anneal_steps optimizer moments learning_rate decay.schedule \
+decay.factor decay.every weight_decay weight_decay_mode clip batch epochs patience validate_every \
 validation_users seed threads refresh_every device; `fastvae inspect MODEL` shows the values of a trained model.
 The baselines have keys of their own; a wrong one lists them, and `fastvae compare` tries several.
 Ctrl-C saves a checkpoint beside the model (MODEL.checkpoint), from which --resume goes on.")]

@@ -41,10 +41,10 @@ Examples:
   fastvae paper table2 --data data -o reproduction
   fastvae paper fig-time
 
-DATA holds gowalla.mat and ml10m.mat (variable `data`, users x items), or splits of them as NAME.train.tsv.zst and
+DATA holds gowalla.mat and ml10m.mat (variable `data`, users x items), or splits of them as NAME.train.tsv.zst and \
 NAME.test.tsv.zst; amazon and netflix are taken where they are there. fig-time and table3 need no data.
-Each part writes a plot (.svg, .png), its numbers (.csv) and a page (.md) that says which findings hold. Started
-again with the same DIR, it goes on where it stopped. Several processes may work in one DIR: each takes up what no
+Each part writes a plot (.svg, .png), its numbers (.csv) and a page (.md) that says which findings hold. Started \
+again with the same DIR, it goes on where it stopped. Several processes may work in one DIR: each takes up what no \
 other works on. Models train on a GPU where there is one.")]
 pub struct Paper {
     /// Which table or figure
