@@ -81,7 +81,7 @@ impl Bench {
             let training = Training::new(&config, data.clone()).with_context(|| whose(&change))?;
             contenders.push(Contender { change, training });
         }
-        let wanted = contenders.iter().map(Contender::interval).fold(self.rounds, usize::max);
+        let wanted = contenders.iter().filter_map(Contender::interval).fold(self.rounds, usize::max);
         if wanted > self.rounds {
             tracing::info!("{wanted} rounds instead of {}: as many epochs as an index lasts", self.rounds);
         }
@@ -174,24 +174,23 @@ impl Contender {
         Ok(())
     }
 
-    /// Epochs from one refresh of the index to the next; one where there is nothing to refresh.
-    fn interval(&self) -> usize {
+    /// Epochs from one refresh of the index to the next; none where there is nothing to refresh.
+    fn interval(&self) -> Option<usize> {
         let config = self.training.config();
-        match config.model == ModelKind::FastVae && config.proposal.is_refreshed() {
-            true => self.training.refresh_interval(),
-            false => 1,
-        }
+        let refreshed = config.model == ModelKind::FastVae && config.proposal.is_refreshed();
+        refreshed.then(|| self.training.refresh_interval())
     }
 
     /// What the `rounds` after the first took.
     fn times(&self, rounds: usize) -> Times {
         let records = &self.training.records()[1..=rounds];
         let epochs: Vec<Epoch> = records.iter().map(Epoch::of).collect();
-        let (interval, index) = (self.interval(), index_share(&epochs, self.interval()));
+        let interval = self.interval();
+        let index = interval.map_or(Some(0.0), |interval| index_share(&epochs, interval));
         let seconds = epochs.iter().map(|epoch| match interval {
+            Some(2..) => epoch.steps * (1.0 + index.unwrap_or(0.0)),
             // The refresh is its own.
-            1 => epoch.steps + epoch.index,
-            _ => epoch.steps * (1.0 + index.unwrap_or(0.0)),
+            _ => epoch.steps + epoch.index,
         });
         Times {
             name: if self.change.is_empty() { "as given".into() } else { self.change.clone() },
