@@ -1,7 +1,11 @@
 //! Flags that say how a file of interactions is read.
 
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
 use clap::Args;
-use fastvae::data::{Column, Format, ReadOptions};
+use fastvae::data::{Column, Format, IdMap, ReadOptions, TitleOptions, Titles};
+use fastvae::internals::data::Cache;
 
 /// How to read interactions; everything is detected where nothing is said.
 #[derive(Debug, Clone, Default, Args)]
@@ -55,6 +59,35 @@ pub struct CoreFlag {
     /// Keep only users and items with at least N interactions among those kept
     #[arg(long, value_name = "N")]
     pub k_core: Option<usize>,
+}
+
+/// What to call the items.
+#[derive(Debug, Clone, Default, Args)]
+pub struct TitleFlags {
+    /// File with item titles: CSV or TSV with a header, or MovieLens
+    #[arg(long, value_name = "FILE")]
+    titles: Option<PathBuf>,
+
+    /// Column of titles in that file
+    #[arg(long, value_name = "COLUMN", requires = "titles")]
+    title_col: Option<Column>,
+}
+
+impl TitleFlags {
+    /// The titles of `items`: from the file, or from the cache at `data` where that has some.
+    ///
+    /// # Errors
+    /// What reading the file meets.
+    pub fn read(&self, data: &Path, items: &IdMap) -> Result<Option<Titles>> {
+        let Some(path) = &self.titles else { return Ok(Cache::titles_of(data, items)?) };
+        let mut options = TitleOptions::default();
+        options.title.clone_from(&self.title_col);
+        let (titles, report) = Titles::read(path, &options, items)?;
+        if report.titled == 0 {
+            tracing::warn!(path = %path.display(), "no line is about an item of the data: check the identifiers");
+        }
+        Ok(Some(titles))
+    }
 }
 
 impl DataFlags {

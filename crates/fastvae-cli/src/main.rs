@@ -7,10 +7,12 @@
 
 mod commands;
 mod data_flags;
+mod described;
 mod display;
 mod failure;
 mod fit;
 mod interrupt;
+mod list_flags;
 mod logging;
 mod output;
 mod plot;
@@ -21,7 +23,7 @@ mod settings;
 use std::process::ExitCode;
 
 use clap::Parser;
-use fastvae::math::simd;
+use fastvae::internals::math::simd;
 
 use commands::Cli;
 

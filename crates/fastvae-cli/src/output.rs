@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Result;
-use fastvae::write::AtomicFile;
+use fastvae::internals::write::AtomicFile;
 use serde::Serialize;
 
 use crate::failure;

@@ -1,5 +1,7 @@
-//! How a training is going: a bar on a terminal, otherwise a log line for each epoch.
+//! How a training is going: a bar on a terminal, otherwise a log line for each epoch or pass.
 
+use fastvae::baseline::Kind;
+use fastvae::internals::train::{Phase, TrainingInternals};
 use fastvae::train::{EpochRecord, Event, StepProgress, Training};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -20,21 +22,20 @@ pub struct Progress {
 impl Progress {
     /// Starts to show `training`, which may stand anywhere.
     pub fn of(training: &Training) -> Self {
-        let epochs = training.config().epochs;
-        let bar = logging::shows_bars().then(|| {
-            let bar = ProgressBar::new(epochs as u64 * PARTS);
-            let style = ProgressStyle::with_template("{bar:20} {msg}, at most {eta} left")
-                .expect("the template is a constant");
-            bar.set_style(style.progress_chars("=> "));
-            bar.set_position(training.records().len() as u64 * PARTS);
+        let again = training.refits() && training.phase() != Phase::Choosing;
+        let chosen = training.best().filter(|_| again).map(|best| best.epoch);
+        let epochs = chosen.unwrap_or(training.config().epochs);
+        let done = training.records().iter().filter(|record| record.refit == again).count();
+        let bar = bar("{bar:20} {msg}, at most {eta} left", epochs as u64 * PARTS);
+        if let Some(bar) = &bar {
+            bar.set_position(done as u64 * PARTS);
             bar.reset_eta();
-            logging::bars().add(bar)
-        });
-        Self { bar, epochs, validation: training.best().map(|b| b.value) }
+        }
+        Self { bar, epochs, validation: None }
     }
 
     /// Shows one event.
-    pub fn show(&mut self, event: &Event<'_>) {
+    pub fn show(&mut self, event: &Event) {
         match event {
             Event::Step(step) => self.show_step(step),
             Event::Epoch(record) => self.show_epoch(record),
@@ -46,7 +47,7 @@ impl Progress {
         if let Some(bar) = &self.bar {
             let done = PARTS * step.step as u64 / step.n_steps.max(1) as u64;
             bar.set_position((step.epoch as u64 - 1) * PARTS + done);
-            bar.set_message(self.message(step.epoch, step.loss, step.kl, step.users_per_second));
+            bar.set_message(self.message(step.epoch, step.refit, step.loss, step.kl, step.users_per_second));
         }
     }
 
@@ -54,15 +55,22 @@ impl Progress {
         self.validation = record.validation.or(self.validation);
         if let Some(bar) = &self.bar {
             bar.set_position(record.epoch as u64 * PARTS);
-            bar.set_message(self.message(record.epoch, record.loss, record.kl, record.users_per_second));
+            bar.set_message(self.message(
+                record.epoch,
+                record.refit,
+                record.loss,
+                record.kl,
+                record.users_per_second,
+            ));
             return;
         }
         let validation = record.validation.map(|value| format!(" ndcg@50={value:.4}")).unwrap_or_default();
         let sampling = record.proposal.map_or_else(String::new, |p| {
             format!(" kl_to_softmax={:.3} effective_share={:.3}", p.kl_to_softmax, p.effective_sample_share)
         });
+        let again = if record.refit { "again " } else { "" };
         tracing::info!(
-            "epoch={}/{} loss={:.4} kl={:.4}{validation} users_per_second={:.0} seconds={:.3}{sampling}",
+            "{again}epoch={}/{} loss={:.4} kl={:.4}{validation} users_per_second={:.0} seconds={:.3}{sampling}",
             record.epoch,
             self.epochs,
             record.loss,
@@ -72,10 +80,11 @@ impl Progress {
         );
     }
 
-    fn message(&self, epoch: usize, loss: f64, kl: f64, users_per_second: f64) -> String {
-        let ndcg = self.validation.map(|value| format!("  NDCG@50 {value:.4}")).unwrap_or_default();
+    fn message(&self, epoch: usize, again: bool, loss: f64, kl: f64, users_per_second: f64) -> String {
+        let ndcg = self.validation.filter(|_| !again).map(|value| format!("  NDCG@50 {value:.4}"));
+        let (ndcg, all) = (ndcg.unwrap_or_default(), if again { "on everything, " } else { "" });
         format!(
-            "epoch {epoch}/{}  loss {loss:.2}  KL {kl:.2}{ndcg}  {} users/s",
+            "{all}epoch {epoch}/{}  loss {loss:.2}  KL {kl:.2}{ndcg}  {} users/s",
             self.epochs,
             thousands(users_per_second as u64)
         )
@@ -88,4 +97,49 @@ impl Drop for Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Shows the passes of one baseline.
+pub struct PassProgress {
+    bar: Option<ProgressBar>,
+    kind: Kind,
+}
+
+impl PassProgress {
+    /// Starts to show a training of `kind`.
+    pub fn of(kind: Kind) -> Self {
+        Self { bar: bar("{bar:20} {msg} {pos}/{len}, {eta} left", 1), kind }
+    }
+
+    /// Shows that `done` of `total` passes are done, with the mean loss of the last.
+    pub fn show(&self, done: usize, total: usize, loss: Option<f64>) {
+        let kind = self.kind;
+        if let Some(bar) = &self.bar {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+            let loss = loss.map(|loss| format!("  loss {loss:.4}")).unwrap_or_default();
+            bar.set_message(format!("{kind}{loss}"));
+        } else if done > 0 {
+            let loss = loss.map(|loss| format!(" loss={loss:.4}")).unwrap_or_default();
+            tracing::debug!("{kind} pass={done}/{total}{loss}");
+        }
+    }
+}
+
+impl Drop for PassProgress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A bar of this length, where there is a terminal to draw it on.
+fn bar(template: &str, length: u64) -> Option<ProgressBar> {
+    logging::shows_bars().then(|| {
+        let bar = ProgressBar::new(length);
+        let style = ProgressStyle::with_template(template).expect("the template is a constant");
+        bar.set_style(style.progress_chars("=> "));
+        logging::bars().add(bar)
+    })
 }

@@ -6,11 +6,12 @@ use anyhow::Result;
 use clap::Args;
 use fastvae::Training;
 use fastvae::data::Interactions;
-use fastvae::eval::{Evaluation, Measure, Metric, Scorer, evaluate, evaluate_popularity};
-use fastvae::resources;
+use fastvae::eval::{Evaluation, Measure, Metric};
+use fastvae::internals::eval::{Scorer, evaluate, evaluate_popularity};
+use fastvae::internals::resources;
 use serde_json::{Map, Value, json};
 
-use crate::display;
+use crate::display::{self, thousands};
 
 /// Which cut-offs are measured.
 #[derive(Debug, Clone, Args)]
@@ -23,6 +24,19 @@ pub struct CutOffs {
 /// A number of at least 1.
 pub fn positive(text: &str) -> Result<usize, String> {
     text.trim().parse().ok().filter(|&n| n > 0).ok_or_else(|| "give a whole number of at least 1".to_string())
+}
+
+/// What is to be found, and what its users are known for.
+#[derive(Debug, Clone, Copy)]
+pub struct Held<'a> {
+    /// What each user did before: shown to the model, and left out of the ranking.
+    pub histories: &'a Interactions,
+    /// What is to be found.
+    pub test: &'a Interactions,
+    /// How many users touched each item, for the baseline.
+    pub counts: &'a [u32],
+    /// Lengths of the lists.
+    pub cut_offs: &'a [usize],
 }
 
 /// A model's scores on held-out interactions, with the baseline's and what they cost.
@@ -38,51 +52,70 @@ pub struct Scores {
     pub cpu_seconds: f64,
 }
 
-impl Scores {
-    /// Ranks the whole catalogue for every user of `test`, given `histories`.
-    ///
-    /// # Errors
-    /// As [`evaluate`].
-    pub fn of(
-        scorer: impl Scorer,
-        counts: &[u32],
-        histories: &Interactions,
-        test: &Interactions,
-        cut_offs: &[usize],
-    ) -> Result<Self> {
-        Self::measured(counts, histories, test, cut_offs, |metrics| {
-            evaluate(scorer, histories, test, metrics)
-        })
+impl Held<'_> {
+    /// What is measured.
+    pub fn metrics(&self) -> Vec<Metric> {
+        Metric::grid(&Measure::ALL, self.cut_offs)
     }
 
-    /// As [`Scores::of`], for a training's parameters; on its device where that ranks.
+    /// Refuses tests that nothing can be found of, and tells of what cannot: histories are never ranked.
+    fn check(&self) -> Result<()> {
+        let seen = |user: usize| {
+            let history = self.histories.row(user).items;
+            let test = self.test.row(user).items;
+            test.iter().filter(|item| history.binary_search(item).is_ok()).count()
+        };
+        let (of, n) = ((0..self.test.n_users()).map(seen).sum::<usize>(), self.test.n_interactions());
+        anyhow::ensure!(
+            of < n || n == 0,
+            "all {} test interactions are in the users' histories too, which are never ranked: nothing can be found; give \
+             --test interactions that the histories do not hold, or the --history that came before them",
+            thousands(n)
+        );
+        if of > 0 {
+            tracing::warn!(
+                "{} of {} test interactions are in the users' histories too, which are never ranked: they count as not found",
+                thousands(of),
+                thousands(n)
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Scores {
+    /// Ranks the whole catalogue for every user of the test.
     ///
     /// # Errors
-    /// As [`Training::evaluate`].
-    pub fn of_training(
-        training: &mut Training,
-        counts: &[u32],
-        histories: &Interactions,
-        test: &Interactions,
-        cut_offs: &[usize],
-    ) -> Result<Self> {
-        Self::measured(counts, histories, test, cut_offs, |metrics| {
-            training.evaluate(histories, test, metrics)
-        })
+    /// As [`evaluate`]; where nothing can be found.
+    pub fn of(scorer: impl Scorer, held: &Held<'_>) -> Result<Self> {
+        Self::measured(held, |metrics| evaluate(scorer, held.histories, held.test, metrics))
+    }
+
+    /// As [`Scores::of`], for a training's parameters; on its device where that ranks. The run keeps what was measured, and
+    /// what it has kept is not measured again.
+    ///
+    /// # Errors
+    /// As [`Training::evaluate`]; where nothing can be found.
+    pub fn of_training(training: &mut Training, held: &Held<'_>, measured_on: &str) -> Result<Self> {
+        if let Some(known) = training.evaluation().cloned() {
+            return Self::measured(held, |_| Ok(known));
+        }
+        let scores = Self::measured(held, |metrics| training.evaluate(held.histories, held.test, metrics))?;
+        training.note_evaluation(scores.model.clone(), measured_on);
+        Ok(scores)
     }
 
     fn measured(
-        counts: &[u32],
-        histories: &Interactions,
-        test: &Interactions,
-        cut_offs: &[usize],
+        held: &Held<'_>,
         measure: impl FnOnce(&[Metric]) -> fastvae::Result<Evaluation>,
     ) -> Result<Self> {
-        let metrics = Metric::grid(&Measure::ALL, cut_offs);
+        held.check()?;
+        let metrics = held.metrics();
         let (clock, cpu) = (Instant::now(), resources::cpu_seconds());
         let model = measure(&metrics)?;
         let (seconds, cpu_seconds) = (clock.elapsed().as_secs_f64(), resources::cpu_seconds() - cpu);
-        let popularity = evaluate_popularity(counts, histories, test, &metrics)?;
+        let popularity = evaluate_popularity(held.counts, held.histories, held.test, &metrics)?;
         Ok(Self { model, popularity, seconds, cpu_seconds })
     }
 

@@ -118,11 +118,11 @@ pub struct Settings {
     pub preset: Preset,
 }
 
-/// A baseline to train.
+/// What is to be trained.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BaselineChoice {
-    /// Which one, and how.
-    pub settings: fastvae::baseline::Settings,
+pub struct Choice<S = fastvae::model::Settings> {
+    /// Which method, and how.
+    pub settings: S,
     /// Where the settings started from.
     pub preset: Preset,
     /// Seed of the split.
@@ -165,11 +165,21 @@ impl SettingFlags {
         Ok(Settings { config, preset })
     }
 
-    /// The baseline that is asked for with its settings, in the same layers; None for fastvae and mult-vae.
+    /// What is asked for: the variational autoencoder, or a baseline.
     ///
     /// # Errors
     /// As [`SettingFlags::resolve`].
-    pub fn resolve_baseline(&self) -> Result<Option<BaselineChoice>> {
+    pub fn choose(&self) -> Result<Choice> {
+        if let Some(Choice { settings, preset, seed, threads }) = self.resolve_baseline()? {
+            return Ok(Choice { settings: settings.into(), preset, seed, threads });
+        }
+        let Settings { config, preset } = self.resolve()?;
+        let (seed, threads) = (config.seed, Some(config.threads).filter(|&threads| threads > 0));
+        Ok(Choice { settings: config.into(), preset, seed, threads })
+    }
+
+    /// The baseline that is asked for with its settings, in the same layers; None for fastvae and mult-vae.
+    fn resolve_baseline(&self) -> Result<Option<Choice<fastvae::baseline::Settings>>> {
         let mut file = self.file()?;
         let mut set = assignments("--set", &self.set)?;
         let named = |table: &mut Table| table.remove("model").and_then(|v| v.as_str().map(str::to_string));
@@ -203,7 +213,7 @@ impl SettingFlags {
         }
         settings.validate()?;
         let threads = self.threads.map(|n| n as usize);
-        Ok(Some(BaselineChoice { settings, preset, seed: self.seed.unwrap_or(0), threads }))
+        Ok(Some(Choice { settings, preset, seed: self.seed.unwrap_or(0), threads }))
     }
 
     /// The file of settings; empty where none is given.

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import fastvae
+import fastvae_cf as fastvae
 import implicit.als
 import numpy as np
 
@@ -51,7 +51,7 @@ def main() -> None:
 
     data = fastvae.read(options.data)
     model = fastvae.FastVAE(latent=options.latent, epochs=options.epochs, patience=0)
-    train = [options.binary, "-q", "train", options.data, "--split", "none", "--json", "--set", f"latent={options.latent}"]
+    train = [options.binary, "-q", "train", options.data, "--json", "--set", f"latent={options.latent}"]
     train += ["--set", f"epochs={options.epochs}", "--set", "patience=0"]
     fits: dict[str, list[tuple[float, float]]] = {"python": [], "command_line": []}
     with tempfile.TemporaryDirectory() as folder:

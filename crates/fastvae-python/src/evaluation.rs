@@ -1,13 +1,15 @@
 //! Measures of rankings.
 
-use fastvae::eval::{self, Metric, PairedDifference};
+use fastvae::eval::Metric;
+use fastvae::internals::eval::PairedDifference;
+use fastvae::internals::eval::evaluate_users as values_of_users;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::errors::raised;
 use crate::interactions::Interactions;
-use crate::model::Recommender;
+use crate::model::Model;
 use crate::threads::detached;
 
 /// Name, mean and standard error of each metric over the users with test items, and their number.
@@ -15,7 +17,7 @@ use crate::threads::detached;
 #[expect(clippy::type_complexity, reason = "what Python makes a dict of")]
 pub fn evaluate(
     py: Python<'_>,
-    model: &Recommender,
+    model: &Model,
     histories: &Interactions,
     test: &Interactions,
     metrics: Vec<String>,
@@ -23,10 +25,8 @@ pub fn evaluate(
 ) -> PyResult<(usize, Vec<(String, f64, Option<f64>)>)> {
     let metrics = metrics.iter().map(|name| name.parse()).collect::<fastvae::Result<Vec<Metric>>>();
     let metrics = metrics.map_err(raised)?;
-    let evaluation = detached(py, threads, || {
-        eval::evaluate(model.trained.recommender(), &histories.rows, &test.rows, &metrics)
-    })?
-    .map_err(raised)?;
+    let evaluation = detached(py, threads, || model.model.evaluate(&histories.rows, &test.rows, &metrics))?
+        .map_err(raised)?;
     let estimate = |metric: &Metric| {
         let estimate = evaluation.metrics[metric];
         (metric.to_string(), estimate.mean, estimate.standard_error)
@@ -39,17 +39,16 @@ pub fn evaluate(
 #[expect(clippy::type_complexity, reason = "two arrays")]
 pub fn evaluate_users<'py>(
     py: Python<'py>,
-    model: &Recommender,
+    model: &Model,
     histories: &Interactions,
     test: &Interactions,
     metric: &str,
     threads: usize,
 ) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>)> {
     let metric: Metric = metric.parse().map_err(raised)?;
-    let values = detached(py, threads, || {
-        eval::evaluate_users(model.trained.recommender(), &histories.rows, &test.rows, metric)
-    })?
-    .map_err(raised)?;
+    let values =
+        detached(py, threads, || values_of_users(&model.model, &histories.rows, &test.rows, metric))?
+            .map_err(raised)?;
     let (users, values) = values.into_iter().map(|(user, value)| (i64::from(user), value)).unzip();
     Ok((PyArray1::from_vec(py, users), PyArray1::from_vec(py, values)))
 }

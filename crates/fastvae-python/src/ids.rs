@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fastvae::data::{IdMap, IdMapBuilder};
+use fastvae::data::IdMap;
+use fastvae::internals::data::IdMapBuilder;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -91,7 +92,7 @@ fn text<'a, 'py>(id: &'a Bound<'py, PyAny>, row: usize) -> PyResult<&'a Bound<'p
 }
 
 /// Outside identifiers (strings or integers) in the order of their positions.
-#[pyclass(frozen, module = "fastvae._fastvae")]
+#[pyclass(frozen, module = "fastvae_cf._fastvae")]
 pub struct Ids {
     /// The map.
     pub map: Arc<IdMap>,

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fastvae::data::{
-    self, GenerateOptions, Generator, IdMap, InteractionsBuilder, ReadOptions, Split, k_core, read_aligned,
-    read_with_items,
-};
+use fastvae::data::{self, GenerateOptions, IdMap, InteractionsBuilder, ReadOptions, Split, generate};
+use fastvae::internals::data::{k_core, read_aligned, read_with_items};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -58,8 +56,8 @@ impl IndexSlice<'_> {
 
 /// Who touched what: users x items with optional weights and timestamps.
 ///
-/// `fastvae.read` and `fastvae.split` give it; every function that takes a sparse matrix takes it too.
-#[pyclass(frozen, module = "fastvae")]
+/// `fastvae_cf.read` and `fastvae_cf.split` give it; every function that takes a sparse matrix takes it too.
+#[pyclass(frozen, module = "fastvae_cf")]
 pub struct Interactions {
     /// The library's own.
     pub rows: data::Interactions,
@@ -189,7 +187,7 @@ impl Interactions {
     ) -> PyResult<Self> {
         let options =
             GenerateOptions { users, items, interactions, genres, seed, ..GenerateOptions::default() };
-        let rows = detached(py, 0, || Generator::new(options)?.interactions())?;
+        let rows = detached(py, 0, || generate(options))?;
         Ok(Self { rows: rows.map_err(raised)? })
     }
 
@@ -265,7 +263,7 @@ impl Interactions {
 
     /// What is trained on and tested in fold `fold` of `n_folds`.
     fn fold(&self, py: Python<'_>, n_folds: usize, fold: usize, seed: u64) -> PyResult<(Self, Self)> {
-        let parts = detached(py, 0, || data::fold(&self.rows, n_folds, fold, seed))?;
+        let parts = detached(py, 0, || fastvae::internals::data::fold(&self.rows, n_folds, fold, seed))?;
         let (train, test) = parts.map_err(raised)?;
         Ok((Self { rows: train }, Self { rows: test }))
     }

@@ -1,6 +1,6 @@
-//! The extension module behind the Python package `fastvae`: arrays in, arrays out.
+//! The extension module behind the Python package `fastvae-cf`: arrays in, arrays out.
 //!
-//! Everything a person sees (defaults, frames, names, progress bars) is Python, in `python/fastvae`; here is what
+//! Everything a person sees (defaults, frames, names, progress bars) is Python, in `python/fastvae_cf`; here is what
 //! needs the library. Long calls release the interpreter and run on threads of their own ([`threads`]).
 
 mod errors;
@@ -15,7 +15,7 @@ mod vectors;
 
 use pyo3::prelude::*;
 
-/// The library behind the package; use `fastvae`, which is documented.
+/// The library behind the package; use `fastvae_cf`, which is documented.
 #[pymodule]
 mod _fastvae {
     use super::*;
@@ -26,11 +26,11 @@ mod _fastvae {
     #[pymodule_export]
     use crate::interactions::Interactions;
     #[pymodule_export]
-    use crate::model::Recommender;
+    use crate::model::Model;
     #[pymodule_export]
     use crate::proposals::Proposal;
     #[pymodule_export]
-    use crate::training::{default_config, default_settings, fit_baseline, train};
+    use crate::training::{default_settings, fit};
     #[pymodule_export]
     use crate::vectors::Vectors;
 

@@ -1,8 +1,8 @@
 //! [`Proposal`]: the distributions that negatives come from, for research.
 
 use fastvae::Config;
-use fastvae::math::{Matrix, Purpose, Stream};
-use fastvae::proposal::{self, Draws, ItemTable, Scratch};
+use fastvae::internals::math::{Matrix, Purpose, Stream};
+use fastvae::internals::proposal::{self, Draws, ItemTable, Scratch};
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -15,7 +15,7 @@ use crate::threads::detached;
 use crate::training::settings;
 
 /// A distribution over items given a query, over fixed item vectors.
-#[pyclass(frozen, module = "fastvae._fastvae")]
+#[pyclass(frozen, module = "fastvae_cf._fastvae")]
 pub struct Proposal {
     proposal: Box<dyn proposal::Proposal>,
     vectors: Matrix,
@@ -35,7 +35,7 @@ impl Proposal {
         seed: u64,
         threads: usize,
     ) -> PyResult<Self> {
-        let config: Config = settings(serde_json::to_value(Config::default()), config)?;
+        let config: Config = settings(Config::default(), config)?;
         config.validate().map_err(raised)?;
         let [rows, cols] = [vectors.shape()[0], vectors.shape()[1]];
         let vectors = Matrix::from_rows(rows, cols, vectors.as_slice()?);

@@ -37,7 +37,7 @@ pub fn pool(n: usize) -> PyResult<Arc<ThreadPool>> {
         std::mem::forget(pools.take());
     }
     let pools = pools.get_or_insert_with(|| Pools { process, by_size: HashMap::new() });
-    let n = if n == 0 { fastvae::resources::available_threads() } else { n };
+    let n = if n == 0 { fastvae::internals::resources::available_threads() } else { n };
     if let Some(pool) = pools.by_size.get(&n) {
         return Ok(Arc::clone(pool));
     }

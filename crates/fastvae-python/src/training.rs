@@ -1,15 +1,17 @@
 //! Fitting: the library's loops, with the interpreter asked now and then whether to go on.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use fastvae::Config;
-use fastvae::baseline::{Kind, Settings, fit};
-use fastvae::data::Statistics;
-use fastvae::recommend::{Search, SearchOptions};
-use fastvae::train::{Control, Event, Training};
+use fastvae::baseline::Kind;
+use fastvae::data::{self, IdMap, InteractionsBuilder, TitleOptions, Titles};
+use fastvae::eval::{Measure, Metric};
+use fastvae::model::Settings;
+use fastvae::train::{Control, Event, Finish, Refit, TrainOptions, Training};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
@@ -17,56 +19,145 @@ use serde_json::{Map, Value, json};
 
 use crate::errors::{bad_settings, raised};
 use crate::interactions::Interactions;
-use crate::model::{Recommender, Trained};
+use crate::model::Model;
 use crate::threads::pool;
 
 /// Time between two looks at signals and two messages about steps: as often as a person notices.
 const PAUSE: Duration = Duration::from_millis(100);
+/// What is measured on the validation part beside what early stopping watches.
+const METRICS: [Metric; 1] = [Metric::new(Measure::Recall, 50)];
+
+/// What to call the items.
+#[derive(FromPyObject)]
+pub enum ItemTitles {
+    /// A file of titles by identifier.
+    File(PathBuf),
+    /// One for each item, in order; empty where there is none.
+    Each(Vec<String>),
+}
+
+impl ItemTitles {
+    fn of(self, items: &IdMap) -> PyResult<Titles> {
+        let titles = match self {
+            Self::File(path) => Titles::read(path, &TitleOptions::default(), items).map_err(raised)?.0,
+            Self::Each(titles) => Titles::new(titles),
+        };
+        if titles.len() == items.len() && (0..items.len() as u32).any(|item| titles.get(item).is_some()) {
+            return Ok(titles);
+        }
+        Err(PyValueError::new_err(format!(
+            "none of the titles is of one of the {} items; give titles by the identifiers of the data",
+            items.len()
+        )))
+    }
+}
+
+/// Trains a model with the settings (JSON) of the method that their key `model` names.
+#[pyfunction]
+#[pyo3(signature = (data, settings, titles=None, validation=None, refit=None, threads=0, observer=None))]
+pub fn fit(
+    data: &Bound<'_, Interactions>,
+    settings: &str,
+    titles: Option<ItemTitles>,
+    validation: Option<&Interactions>,
+    refit: Option<bool>,
+    threads: usize,
+    observer: Option<Py<PyAny>>,
+) -> PyResult<Model> {
+    let (py, rows) = (data.py(), &data.get().rows);
+    let settings = parsed(settings)?;
+    let titles = titles.map(|titles| titles.of(rows.item_ids())).transpose()?;
+    let held_out = validation.map(|part| &part.rows);
+    let pool = pool(threads)?;
+    let mut watcher = Watcher { observer, raised: None };
+    let model = py.detach(|| {
+        watched(&mut watcher, |mut watched| match &settings {
+            Settings::Vae(config) => {
+                let config = Config { threads, ..config.clone() };
+                let (refit, data) = again(refit, rows, held_out, &config)?;
+                let mut options = TrainOptions::default();
+                options.validation = held_out.cloned().map(Arc::new);
+                options.refit = refit;
+                options.metrics = METRICS.to_vec();
+                let mut run = Training::new(rows.clone(), &config, options)?;
+                run.run(|event| watched.observe(event))?;
+                if watched.is_over() {
+                    return Err(fastvae::Error::Interrupted);
+                }
+                let mut with = Finish::default();
+                (with.data, with.titles, with.store_users) = (Some(data), titles, true);
+                run.finish(with)
+            }
+            Settings::Baseline(settings) => pool.install(|| {
+                let data = Arc::new(rows.clone());
+                let model = fastvae::fit(Arc::clone(&data), settings, |event| watched.observe(event))?;
+                let model = model.with_users(data)?;
+                titles.into_iter().try_fold(model, fastvae::Model::with_titles)
+            }),
+        })
+    });
+    Ok(Model { model: watcher.outcome(model)? })
+}
+
+/// What a model is trained on again, and all the data that there are.
+fn again(
+    refit: Option<bool>,
+    rows: &data::Interactions,
+    held_out: Option<&data::Interactions>,
+    config: &Config,
+) -> fastvae::Result<(Refit, Arc<data::Interactions>)> {
+    let data = Arc::new(rows.clone());
+    Ok(match (refit, held_out) {
+        (None, _) => (Refit::WhereItMatters, data),
+        (Some(false), _) => (Refit::Never, data),
+        // Without a validation part all is learned from the first time.
+        (Some(true), None) if config.patience == 0 => (Refit::Never, data),
+        (Some(true), None) => (Refit::On(Arc::clone(&data)), data),
+        (Some(true), Some(part)) => {
+            let data = Arc::new(together(rows, part)?);
+            (Refit::On(Arc::clone(&data)), data)
+        }
+    })
+}
+
+/// The interactions of both, which are of the same users and items.
+fn together(a: &data::Interactions, b: &data::Interactions) -> fastvae::Result<data::Interactions> {
+    let mut builder = InteractionsBuilder::new();
+    for rows in [a, b] {
+        for user in 0..rows.n_users() {
+            let row = rows.row(user);
+            for (at, &item) in row.items.iter().enumerate() {
+                let weight = row.weights.map_or(1.0, |weights| weights[at]);
+                builder.push(user as u32, item, Some(weight), None);
+            }
+        }
+    }
+    Ok(builder.build(Arc::clone(a.user_ids()), Arc::clone(a.item_ids()))?.0)
+}
 
 /// Whoever watches a fit from Python: `observer(json) -> whether to stop`.
 struct Watcher {
     observer: Option<Py<PyAny>>,
-    looked: Instant,
     raised: Option<PyErr>,
 }
 
 impl Watcher {
-    fn new(observer: Option<Py<PyAny>>) -> Self {
-        Self { observer, looked: Instant::now(), raised: None }
-    }
-
-    /// Whether a message that can be left out is due.
-    fn is_due(&self) -> bool {
-        self.looked.elapsed() >= PAUSE
-    }
-
-    /// Handles signals, tells the observer, and answers for both.
-    fn tell(&mut self, message: impl FnOnce() -> Value) -> Control {
-        self.ask(|py, observer| match observer {
-            None => Ok(false),
-            Some(observer) => observer.bind(py).call1((message().to_string(),))?.is_truthy(),
-        })
-    }
-
-    /// Handles signals.
-    fn look(&mut self) -> Control {
-        self.ask(|_, _| Ok(false))
-    }
-
-    fn ask(&mut self, question: impl FnOnce(Python<'_>, Option<&Py<PyAny>>) -> PyResult<bool>) -> Control {
-        self.looked = Instant::now();
-        if self.raised.is_some() {
-            return Control::Stop;
-        }
+    /// Handles signals, tells the observer of a message, and answers for both.
+    fn look(&mut self, message: Option<Value>) -> Control {
         let answer = Python::attach(|py| {
             py.check_signals()?;
-            question(py, self.observer.as_ref())
+            match (&self.observer, message) {
+                (Some(observer), Some(message)) => {
+                    observer.bind(py).call1((message.to_string(),))?.is_truthy()
+                }
+                _ => Ok(false),
+            }
         });
         match answer {
             Ok(false) => Control::Continue,
             Ok(true) => Control::Stop,
             Err(error) => {
-                self.raised = Some(error);
+                self.raised.get_or_insert(error);
                 Control::Stop
             }
         }
@@ -81,136 +172,95 @@ impl Watcher {
     }
 }
 
-/// Trains a model of `config` (JSON).
-#[pyfunction]
-#[pyo3(signature = (data, config, validation=None, observer=None))]
-pub fn train(
-    py: Python<'_>,
-    data: &Interactions,
-    config: &str,
-    validation: Option<&Interactions>,
-    observer: Option<Py<PyAny>>,
-) -> PyResult<Recommender> {
-    let config: Config = settings(serde_json::to_value(Config::default()), config)?;
-    let mut watcher = Watcher::new(observer);
-    let pool = pool(config.threads)?;
-    let model = py.detach(|| {
-        let whole = data.rows.clone();
-        let mut run = match validation {
-            Some(validation) => Training::with_validation(&config, whole.clone(), validation.rows.clone())?,
-            None => Training::new(&config, whole.clone())?,
-        };
-        run.run(|_, event| {
-            Ok(match event {
-                Event::Epoch(record) => {
-                    watcher.tell(|| serde_json::to_value(record).expect("a record is JSON"))
-                }
-                Event::Step(step) if watcher.is_due() => watcher.tell(|| {
-                    json!({ "epoch": step.epoch, "step": step.step, "n_steps": step.n_steps, "loss": step.loss })
-                }),
-                _ => Control::Continue,
-            })
-        })?;
-        if watcher.raised.is_some() {
-            return Err(fastvae::Error::Interrupted);
-        }
-        let mut model = run.into_model()?;
-        let statistics = serde_json::to_value(Statistics::of(&whole)).expect("statistics are JSON");
-        model.description_mut().statistics = Some(statistics);
-        if model.index().is_some() {
-            let options = SearchOptions::default();
-            let search = pool.install(|| Search::calibrate(&model, Some(&whole), &options))?;
-            model.description_mut().search = Some(search.calibration());
-        }
-        model.with_users(Arc::new(whole))
-    });
-    Ok(Recommender { trained: Trained::Model(Box::new(watcher.outcome(model)?)) })
+/// The side of the work: what it has to tell waits for an answer.
+struct Watched<'a> {
+    messages: Sender<Value>,
+    answers: Receiver<Control>,
+    is_over: &'a AtomicBool,
+    told: Instant,
 }
 
-/// Trains the baseline `kind` with the default settings changed as `settings` (JSON) say.
-#[pyfunction]
-#[pyo3(signature = (data, kind, settings, threads=0, observer=None))]
-pub fn fit_baseline(
-    py: Python<'_>,
-    data: &Interactions,
-    kind: &str,
-    settings: &str,
-    threads: usize,
-    observer: Option<Py<PyAny>>,
-) -> PyResult<Recommender> {
-    let kind: Kind = kind.parse().map_err(raised)?;
-    let settings: Settings = self::settings(serde_json::to_value(kind.settings()), settings)?;
-    let mut watcher = Watcher::new(observer);
-    let pool = pool(threads)?;
-    let baseline = py.detach(|| {
-        watched(&mut watcher, |tell| {
-            let baseline = pool.install(|| {
-                fit(&data.rows, &settings, &mut |progress| {
-                    tell(json!({ "epoch": progress.done, "epochs": progress.total, "loss": progress.loss }))
-                })
-            })?;
-            baseline.with_users(Arc::new(data.rows.clone()))
-        })
-    });
-    Ok(Recommender { trained: Trained::Baseline(Box::new(watcher.outcome(baseline)?)) })
+impl Watched<'_> {
+    /// Whether something was raised, and nobody waits for a model any more.
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn observe(&mut self, event: &Event) -> Control {
+        let message = match event {
+            Event::Epoch(record) => Some(serde_json::to_value(record).expect("a record is JSON")),
+            Event::Pass { done, total, loss } => {
+                Some(json!({ "epoch": done, "epochs": total, "loss": loss }))
+            }
+            Event::Step(step) if self.told.elapsed() >= PAUSE => Some(json!({
+                "epoch": step.epoch, "step": step.step, "n_steps": step.n_steps, "loss": step.loss, "refit": step.refit
+            })),
+            _ => None,
+        };
+        if self.is_over() {
+            return Control::Stop;
+        }
+        let Some(message) = message else { return Control::Continue };
+        self.told = Instant::now();
+        // Who watches outlives the work: a message is never lost.
+        let _ = self.messages.send(message);
+        self.answers.recv().unwrap_or(Control::Stop)
+    }
 }
 
 /// Runs `work` on another thread and watches from this one: Python handles signals on the main thread alone, and
 /// baselines report from within the pool.
 fn watched<T: Send>(
     watcher: &mut Watcher,
-    work: impl FnOnce(&(dyn Fn(Value) -> Control + Sync)) -> fastvae::Result<T> + Send,
+    work: impl FnOnce(Watched<'_>) -> fastvae::Result<T> + Send,
 ) -> fastvae::Result<T> {
-    let stopped = &AtomicBool::new(false);
+    let is_over = &AtomicBool::new(false);
     let (sender, messages) = mpsc::channel();
+    let (answer, answers) = mpsc::channel();
     std::thread::scope(|scope| {
-        let worker = scope.spawn(move || {
-            work(&move |message| {
-                // Who watches outlives the work: a message is never lost.
-                let _ = sender.send(message);
-                if stopped.load(Ordering::Relaxed) { Control::Stop } else { Control::Continue }
-            })
-        });
+        let watched = Watched { messages: sender, answers, is_over, told: Instant::now() };
+        let worker = scope.spawn(move || work(watched));
         loop {
-            let control = match messages.recv_timeout(PAUSE) {
-                Ok(message) => watcher.tell(|| message),
-                Err(RecvTimeoutError::Timeout) => watcher.look(),
+            match messages.recv_timeout(PAUSE) {
+                Ok(message) => {
+                    let control = watcher.look(Some(message));
+                    is_over.store(watcher.raised.is_some(), Ordering::Relaxed);
+                    let _ = answer.send(control);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    watcher.look(None);
+                    is_over.store(watcher.raised.is_some(), Ordering::Relaxed);
+                }
                 Err(RecvTimeoutError::Disconnected) => break,
-            };
-            if control == Control::Stop {
-                stopped.store(true, Ordering::Relaxed);
             }
         }
         worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-/// The default configuration as JSON; `preset` is `default` or `paper`.
+/// The default settings of the method `model` as JSON, or those of the paper.
 #[pyfunction]
-#[pyo3(signature = (preset="default"))]
-pub fn default_config(preset: &str) -> PyResult<String> {
-    let config = match preset {
-        "default" => Config::default(),
-        "paper" => Config::paper(),
-        other => {
-            return Err(PyValueError::new_err(format!(
-                "there is no preset {other:?}; use \"default\" or \"paper\""
-            )));
-        }
+#[pyo3(signature = (model="fastvae", paper=false))]
+pub fn default_settings(model: &str, paper: bool) -> PyResult<String> {
+    let settings = match (model, paper) {
+        ("fastvae", false) => Settings::Vae(Config::default()),
+        ("fastvae", true) => Settings::Vae(Config::paper()),
+        (baseline, false) => Settings::Baseline(baseline.parse::<Kind>().map_err(raised)?.settings()),
+        (baseline, true) => Settings::Baseline(baseline.parse::<Kind>().map_err(raised)?.paper_settings()),
     };
-    Ok(serde_json::to_string(&config).expect("a configuration is JSON"))
+    Ok(serde_json::to_string(&settings).expect("settings are JSON"))
 }
 
-/// The default settings of a baseline as JSON.
-#[pyfunction]
-pub fn default_settings(kind: &str) -> PyResult<String> {
-    let kind: Kind = kind.parse().map_err(raised)?;
-    Ok(serde_json::to_string(&kind.settings()).expect("settings are JSON"))
+/// The settings of any method, with its defaults where `changes` (JSON) are silent.
+fn parsed(changes: &str) -> PyResult<Settings> {
+    let given: Value = serde_json::from_str(changes).map_err(|e| bad_settings(None, e))?;
+    let baseline = given["model"].as_str().and_then(|name| name.parse::<Kind>().ok());
+    settings(baseline.map_or(Settings::Vae(Config::default()), |kind| kind.settings().into()), changes)
 }
 
 /// `defaults` with the keys of `changes` (JSON), in the library's struct.
-pub fn settings<T: DeserializeOwned>(defaults: serde_json::Result<Value>, changes: &str) -> PyResult<T> {
-    let defaults = defaults.expect("plain structs always become JSON");
+pub fn settings<T: DeserializeOwned>(defaults: impl serde::Serialize, changes: &str) -> PyResult<T> {
+    let defaults = serde_json::to_value(defaults).expect("plain structs always become JSON");
     let changes: Map<String, Value> = serde_json::from_str(changes).map_err(|e| bad_settings(None, e))?;
     let with = |changes: Map<String, Value>| {
         let mut value = defaults.clone();

@@ -1,10 +1,10 @@
 //! [`Vectors`]: the nearest rows of a table by cosine, for similar users.
 
-use fastvae::eval::{BlockScores, Scorer, Viewer};
-use fastvae::math::Matrix;
-use fastvae::proposal::ItemTable;
-use fastvae::recommend::{BatchOptions, recommend_all};
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
+use fastvae::eval::Viewer;
+use fastvae::internals::eval::{BlockScores, Scorer, rank};
+use fastvae::internals::math::Matrix;
+use fastvae::internals::proposal::ItemTable;
+use numpy::{PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
 use crate::errors::raised;
@@ -13,7 +13,7 @@ use crate::model::{Filled, Lists};
 use crate::threads::detached;
 
 /// A table of vectors, kept at length 1.
-#[pyclass(frozen, module = "fastvae._fastvae")]
+#[pyclass(frozen, module = "fastvae_cf._fastvae")]
 pub struct Vectors {
     table: Matrix,
 }
@@ -47,21 +47,25 @@ impl Vectors {
         threads: usize,
     ) -> PyResult<Lists<'py>> {
         let rows = checked(&rows, self.table.rows(), "user")?;
-        let n = n.min(self.table.rows());
-        let mut lists = Filled::new(rows.len(), n);
-        let options = BatchOptions { n, ..BatchOptions::default() };
-        let lists = detached(py, threads, || {
-            let viewer = |at: usize| Viewer { user: Some(rows[at]), ..Viewer::default() };
-            recommend_all(self, rows.len(), viewer, &options, |at, best| {
-                lists.put(at, best);
-                Ok(())
-            })
-            .map(|()| lists)
+        let shape = [rows.len(), n.min(self.table.rows())];
+        let mut lists = Filled::new(shape);
+        let viewer = |at: usize| Viewer { user: Some(rows[at]), ..Viewer::default() };
+        detached(py, threads, || {
+            rank(
+                self,
+                rows.len(),
+                viewer,
+                |_| [],
+                shape[1],
+                |best| best,
+                |best| {
+                    best.iter().for_each(|(at, best)| lists.put(at, best));
+                    Ok(())
+                },
+            )
         })?
         .map_err(raised)?;
-        let shape = [rows.len(), n];
-        let ids = PyArray1::from_vec(py, lists.ids).reshape(shape)?;
-        Ok((ids, PyArray1::from_vec(py, lists.scores).reshape(shape)?))
+        lists.into_arrays(py, shape)
     }
 }
 
@@ -77,7 +81,7 @@ impl Scorer for Vectors {
             let row = viewer.user.expect("nearest gives every viewer a row");
             queries.row_mut(at).copy_from_slice(self.table.row(row as usize));
         }
-        Ok(BlockScores::Vectors { queries, items: ItemTable { vectors: self.table.view(), bias: None } })
+        Ok(BlockScores::products(queries, ItemTable { vectors: self.table.view(), bias: None }))
     }
 
     fn item_table(&self) -> Option<ItemTable<'_>> {

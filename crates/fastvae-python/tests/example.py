@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import fastvae
+import fastvae_cf as fastvae
 import numpy as np
 import numpy.typing as npt
 
@@ -20,11 +20,18 @@ def main() -> None:
     plays = fastvae.datasets.generate(users=300, items=200, interactions=6000)
     train, test = fastvae.split(plays, "ratio:0.8", random_state=1)
     model = fastvae.FastVAE(hidden=32, latent=16, epochs=3, codewords=8, kl={"gamma": 0.005}, decay={"schedule": "constant"})
-    model.set_params(random_state=2).fit(train, validation=test, show_progress=False, callback=stop_early)
+    names = {item: f"Film {item}" for item in range(200)}
+    model.set_params(random_state=2).fit(train, test, show_progress=False, callback=stop_early, titles=names, refit=False)
     ids, scores = model.recommend(7, train[7], N=5, filter_items=[1], items=None)
     first: float = float(scores[0])
     many, _ = model.recommend(np.arange(3), train[:3])
     unseen, _ = model.recommend(history=[1, 2, 3], N=4)
+    answer: fastvae.Answer = model.ask(
+        history={1: 2.0, 2: 1.0}, N=4, popularity_penalty=0.1, diversity=0.1, temperature=0.5, seed=3, reasons=2
+    )
+    stands_in: str | None = model.ask(history=[], approximate=True).fallback
+    validated: dict[str, fastvae.Estimate] = model.validation_
+    seen: int = model.description_["learned"]["interactions"]
     near, _ = model.similar_items(int(ids[0]), N=3)
     alike, _ = model.similar_users(7, N=3)
     reasons: list[fastvae.Reason] = model.explain([1, 2, 3], int(unseen[0]), N=2)
@@ -52,7 +59,7 @@ def main() -> None:
     shown, held, hidden = fastvae.split_users(plays, 0.2)
     print(first, many.shape, near.size, alike.size, len(reasons), factors.shape, len(history), data.shape, copied)
     print(comparison, [model.recommend(0, N=1)[0].size for model in baselines], drawn.size, log_q.size, error)
-    print(shown.shape, held.shape, hidden.shape)
+    print(shown.shape, held.shape, hidden.shape, answer.titles, answer.reasons, stands_in, validated, seen)
 
 
 if __name__ == "__main__":

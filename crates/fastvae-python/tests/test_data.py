@@ -6,14 +6,14 @@ import gc
 from pathlib import Path
 from typing import Any
 
-import fastvae
+import fastvae_cf as fastvae
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
-from fastvae._data import interactions
+from fastvae_cf._data import interactions
 
 
 def columns(matrix: Any) -> tuple[Any, Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import fastvae
+import fastvae_cf as fastvae
 import implicit.evaluation
 import numpy as np
 import pandas as pd

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
-import fastvae
+import fastvae_cf as fastvae
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,6 +30,7 @@ def test_the_same_seed_gives_the_same_model_on_any_number_of_threads(model: fast
 
 def test_the_history_is_a_table(model: fastvae.FastVAE) -> None:
     table = pd.DataFrame(model.history_)
+    table = table[~table.refit]
     assert table.epoch.tolist() == list(range(1, 31))
     assert table.loss.iloc[-1] < table.loss.iloc[0]
     assert table.validation.notna().sum() == 6, "every fifth epoch"
@@ -38,7 +41,7 @@ def test_a_given_validation_part_is_used(parts: Any) -> None:
     train, test = parts
     model = fastvae.FastVAE(**SMALL).fit(train, validation=test, show_progress=False)
     validated = [value for value in model.history_["validation"] if value is not None]
-    assert len(validated) == 6
+    assert len(validated) == 6 and not any(model.history_["refit"]), "all of the data was learned from the first time"
     # The kept parameters are those of one of the validations, measured on the very same part.
     assert min(abs(fastvae.evaluate(model, train, test, ["ndcg@50"])["ndcg@50"] - v) for v in validated) < 1e-6
     with pytest.raises(ValueError, match="the matrix has 200 items, not the 300"):
@@ -60,6 +63,57 @@ def test_callbacks_see_epochs_and_can_stop(parts: Any) -> None:
     losses: list[Any] = []
     fastvae.ALS(factors=8, iterations=4).fit(parts[0], show_progress=False, callback=losses.append)
     assert [epoch["epoch"] for epoch in losses] == [1, 2, 3, 4]
+    popular: list[Any] = []
+    stopping = fastvae.BPR(epochs=3).fit(parts[0], show_progress=False, callback=lambda epoch: popular.append(epoch) or True)
+    assert len(popular) == 3 == len(stopping.history_["loss"]), "a baseline is not stopped by an answer"
+
+
+def test_models_know_what_they_have_learned_from(parts: Any) -> None:
+    train, test = parts
+    shares = {}
+    for refit in (None, False, True):
+        model = fastvae.FastVAE(**SMALL | {"epochs": 10}).fit(train, show_progress=False, refit=refit)
+        learned = model.description_["learned"]
+        assert learned["of"] == train.nnz and learned["refit"] == any(model.history_["refit"])
+        shares[refit] = learned["interactions"] / learned["of"]
+        assert set(model.validation_) == {"ndcg@50", "recall@50"} and model.validation_["ndcg@50"].standard_error > 0
+    assert shares[False] < 1 and shares[True] == 1
+    # A tenth of the users lack a fifth of their items: about 2 %, beyond which nothing is left aside.
+    assert shares[None] == 1 or shares[False] >= 0.98
+    both = fastvae.FastVAE(**SMALL | {"epochs": 10}).fit(train, validation=test, show_progress=False, refit=True)
+    assert both.description_["learned"] | {"epochs": 0} == {
+        "interactions": train.nnz + test.nnz, "of": train.nnz + test.nnz, "epochs": 0, "refit": True
+    }
+    assert both._users().nnz == train.nnz + test.nnz
+    plain = fastvae.FastVAE(**SMALL | {"epochs": 2}, patience=0).fit(train, show_progress=False, refit=True)
+    assert len(plain.history_["epoch"]) == 2 and plain.validation_ == {}, "there is nothing to train again on"
+
+
+def test_titles_come_along(parts: Any, tmp_path: Path) -> None:
+    train, _ = parts
+    path = tmp_path / "titles.csv"
+    path.write_text("item,title\n" + "".join(f"{item},Film {item}\n" for item in range(0, 300, 2)))
+    every = [f"Film {item}" if item % 2 == 0 else None for item in range(300)]
+    by_item = {item: title for item, title in enumerate(every) if title}
+    for titles in (path, str(path), every, by_item, pd.Series(by_item), pd.Series(every, dtype=object)):
+        model = fastvae.ItemKNN().fit(train, titles=titles, show_progress=False)
+        assert model.titles_.tolist() == every, type(titles)
+    model = fastvae.FastVAE(**SMALL | {"epochs": 1}).fit(train, titles=by_item, show_progress=False)
+    model.save(tmp_path / "model.fastvae")
+    for known in (model, fastvae.load(tmp_path / "model.fastvae"), pickle.loads(pickle.dumps(model))):
+        answer = known.ask(history=[2, 3], N=20, reasons=2)
+        assert answer.titles.tolist() == [every[item] for item in answer.items]
+        assert all(reason.title == every[reason.item] for reasons in answer.reasons for reason in reasons)
+    assert fastvae.Popularity().fit(train, show_progress=False).titles_ is None
+    for wrong, message in (
+        (every[:7], "7 titles for 300 items"),
+        ({"a": "Film a"}, "none of the titles is of one of the 300 items"),
+        ({}, "none of the titles"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fastvae.Popularity().fit(train, titles=wrong, show_progress=False)
+    with pytest.raises(FileNotFoundError):
+        fastvae.Popularity().fit(train, titles=tmp_path / "absent.csv", show_progress=False)
 
 
 @pytest.mark.parametrize("estimator", [fastvae.FastVAE(**SMALL), fastvae.BPR(epochs=3)])
@@ -81,7 +135,8 @@ def test_divergence_is_a_floating_point_error(parts: Any) -> None:
 @pytest.mark.parametrize("estimator", ["FastVAE(epochs=100000, patience=0)", "BPR(epochs=100000)"])
 def test_ctrl_c_interrupts_a_fit(estimator: str) -> None:
     program = f"""
-import signal, sys, fastvae
+import signal, sys
+import fastvae_cf as fastvae
 signal.signal(signal.SIGINT, signal.default_int_handler)
 plays = fastvae.datasets.generate(users=500, items=300, interactions=12000)
 model = fastvae.{estimator}
@@ -151,4 +206,4 @@ def test_plots_have_the_curves(model: fastvae.FastVAE) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     axes = model.plot()
-    assert axes.lines[0].get_ydata().tolist() == model.history_["loss"]
+    assert sum((line.get_ydata().tolist() for line in axes.lines), []) == model.history_["loss"]

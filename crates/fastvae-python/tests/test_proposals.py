@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fastvae
+import fastvae_cf as fastvae
 import numpy as np
 import pytest
-from fastvae.proposals import KINDS, Proposal
+from fastvae_cf.proposals import KINDS, Proposal
 
 N_ITEMS = 200
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import shutil
 import subprocess
 import warnings
 from pathlib import Path
 from typing import Any
 
-import fastvae
+import fastvae_cf as fastvae
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 from conftest import SMALL
 
@@ -168,9 +168,168 @@ def test_tables_are_read_as_at_fit(parts: Any) -> None:
     assert fastvae.evaluate(model, frame, frame, ["ndcg@5"])["ndcg@5"] == 0, "what is known is not ranked"
 
 
+def best_by(scores: Any, seen: Any, n: int) -> list[int]:
+    scores = np.where(seen, -np.inf, scores)
+    order: list[int] = np.argsort(-scores, kind="stable")[:n].tolist()
+    return order
+
+
+def test_knobs_are_those_of_the_library(model: fastvae.FastVAE, parts: Any) -> None:
+    train, _ = parts
+    seen = train[3].toarray()[0] > 0
+    plain = model.user_factors[3] @ model.item_factors.T
+    fewer = plain - 0.5 * np.log1p(model.item_counts_)
+    ids, scores = model.recommend(3, N=10, popularity_penalty=0.5)
+    assert ids.tolist() == best_by(fewer, seen, 10) and np.allclose(scores, fewer[ids], atol=1e-4)
+    assert model.recommend(3, N=10, popularity_penalty=0.0)[0].tolist() == best_by(plain, seen, 10)
+    vectors = model.item_factors / np.linalg.norm(model.item_factors, axis=1, keepdims=True)
+
+    def alikeness(ids: Any) -> float:
+        return float((vectors[ids] @ vectors[ids].T).mean())
+
+    assert alikeness(model.recommend(3, N=10, diversity=0.8)[0]) < alikeness(model.recommend(3, N=10)[0])
+    drawn = [model.recommend(3, N=10, temperature=2.0, seed=seed)[0].tolist() for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2] and not set(drawn[0]) & set(np.flatnonzero(seen))
+    knobs: dict[str, Any] = {"popularity_penalty": 0.3, "diversity": 0.4, "temperature": 0.5, "seed": 7}
+    many = model.recommend([3, 4, 5], train[[3, 4, 5]], N=6, filter_items=[1, 2], **knobs)[0]
+    single = [model.recommend(user, N=6, filter_items=[1, 2], **knobs)[0].tolist() for user in (3, 4, 5)]
+    assert many.tolist() == single
+    for name, value in (("popularity_penalty", 3), ("diversity", 2), ("temperature", -1)):
+        with pytest.raises(ValueError, match=f"`{name}`: is {value}; give 0 to"):
+            model.recommend(3, **{name: value})
+
+
+def test_approximate_lists_say_so(model: fastvae.FastVAE, parts: Any) -> None:
+    found = model.ask([3, 4], N=5, approximate=True)
+    assert found.is_approximate == [True, True]
+    exact = np.concatenate([model.user_factors[[user]] @ model.item_factors[found.items[row]].T for row, user in enumerate([3, 4])])
+    assert np.allclose(found.scores, exact, atol=1e-4), "what is found has its exact score"
+    assert model.ask(3, N=5, approximate=True).items.tolist() == found.items[0].tolist()
+    assert model.ask(3, N=5).is_approximate is False
+    ease = fastvae.EASE().fit(parts[0], show_progress=False)
+    assert ease.ask(3, approximate=True).is_approximate is False, "there is no index over what is not a vector"
+
+
+@pytest.mark.parametrize("method", ["FastVAE", "EASE", "ALS", "ItemKNN", "BPR", "Popularity"])
+def test_nobody_gets_the_answer_to_nobody_or_what_is_popular(method: str, model: Any, parts: Any) -> None:
+    if method != "FastVAE":
+        model = getattr(fastvae, method)().fit(parts[0], show_progress=False)
+    nothing = sp.csr_matrix((2, 300), dtype=np.float32)
+    popular = np.argsort(-model.item_counts_, kind="stable")[:5].tolist()
+    own = method == "FastVAE"
+    with pytest.warns(UserWarning, match="2 items of the history are not known: 900, 901"):
+        unknown = model.ask(history=[900, 901], N=5)
+    for answer in (model.ask(history=[], N=5), model.ask(9000, nothing[:1], N=5), unknown):
+        assert answer.fallback == ("nobody" if own else "popularity")
+        assert own or answer.items.tolist() == popular
+        assert own or answer.scores.tolist() == model.item_counts_[popular].tolist()
+    both = model.ask([9000, 9001], nothing, N=5)
+    assert both.fallback == [answer.fallback] * 2 and both.items.tolist() == [answer.items.tolist()] * 2
+    assert model.recommend(history=[], N=5)[0].tolist() == answer.items.tolist()
+    assert model.ask([3, 4], N=5).fallback == [None, None]
+
+
+@pytest.mark.parametrize("method", ["FastVAE", "EASE", "ALS", "ItemKNN"])
+def test_weights_of_histories_count(method: str, model: Any, parts: Any) -> None:
+    if method != "FastVAE":
+        model = getattr(fastvae, method)().fit(parts[0], show_progress=False)
+    weighted = {8: 1.0, 3: 20.0, 5: 1.0}
+    row = sp.csr_matrix((list(weighted.values()), ([0] * 3, list(weighted))), shape=(1, 300), dtype=np.float32)
+    ids, scores = model.recommend(history=weighted, N=10)
+    for again in (
+        model.recommend(9000, row, N=10),
+        [part[0] for part in model.recommend([9000], row, N=10)],
+        [part[1] for part in model.recommend(history=[{1: 1.0}, weighted], N=10)],
+    ):
+        assert again[0].tolist() == ids.tolist() and np.allclose(again[1], scores, rtol=1e-4)
+    assert not np.allclose(model.recommend(history=[8, 3, 5], N=10)[1], scores, rtol=1e-3)
+    reasons = model.explain(weighted, ids[0], N=5)
+    without = model.recommend(history={8: 1.0, 5: 1.0}, items=[ids[0]])[1][0]
+    by_item = {reason.item: reason.contribution for reason in reasons}
+    if 3 in by_item:
+        assert by_item[3] == pytest.approx(scores[0] - without, rel=1e-3, abs=1e-4)
+
+
+def test_reasons_of_every_list(model: fastvae.FastVAE, parts: Any) -> None:
+    for of in (model, fastvae.EASE().fit(parts[0], show_progress=False), fastvae.ALS(factors=8).fit(parts[0], show_progress=False)):
+        answer = of.ask([3, 4], N=4, reasons=3)
+        assert answer.titles is None and answer.items.shape == (2, 4)
+        for row, user in enumerate([3, 4]):
+            assert answer.reasons[row] == [of.explain(user, item, N=3) for item in answer.items[row]]
+            assert all(reason.item in set(parts[0][user].indices) for each in answer.reasons[row] for reason in each)
+    assert model.ask(3, N=4).reasons == []
+
+
 def command_line() -> str | None:
     built = Path(__file__).parents[3] / "target" / "debug" / "fastvae"
-    return os.environ.get("FASTVAE_BINARY") or shutil.which("fastvae") or (str(built) if built.exists() else None)
+    return os.environ.get("FASTVAE_BINARY") or (str(built) if built.exists() else None)
+
+
+def told(*arguments: Any) -> Any:
+    """What the command line prints as JSON."""
+    done = subprocess.run([command_line() or "", *map(str, arguments), "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+CONTRACT: list[dict[str, Any]] = [
+    {},
+    {"n": 30, "keep-seen": True},
+    {"exclude": ["i2", "i4", "i6"], "popularity-penalty": 0.4},
+    {"only": ["i1", "i3", "i5", "i7", "i9", "i30"], "diversity": 0.5},
+    {"temperature": 0.7, "seed": 5, "popularity-penalty": 0.1},
+    {"approximate": True},
+]
+
+
+@pytest.mark.parametrize("method", ["FastVAE", "ItemKNN", "ALS", "EASE"])
+def test_every_face_gives_the_same_lists(method: str, parts: Any, tmp_path: Path) -> None:
+    coo = parts[0].tocoo()
+    frame = pd.DataFrame({"user": [f"u{u}" for u in coo.row], "item": [f"i{i}" for i in coo.col], "count": 1 + coo.row % 3})
+    settings = SMALL | {"epochs": 5} if method == "FastVAE" else {}
+    titles = {f"i{item}": f"Film {item}" for item in range(300)}
+    model = getattr(fastvae, method)(**settings).fit(frame, weight_col="count", titles=titles, show_progress=False)
+    path = tmp_path / "model.fastvae"
+    model.save(path, users=True)
+    loaded = fastvae.load(path)
+    if command_line() is None:
+        print("skipped: the command line: FASTVAE_BINARY names none and target/debug/fastvae is not built")
+    history = {"i8": 4.0, "i3": 1.0, "i5": 9.0}
+    for wanted in CONTRACT:
+        asked: dict[str, Any] = {
+            "N": wanted.get("n", 10),
+            "filter_items": wanted.get("exclude"),
+            "items": wanted.get("only"),
+            "filter_already_liked_items": "keep-seen" not in wanted,
+            "popularity_penalty": wanted.get("popularity-penalty", 0.0),
+            "diversity": wanted.get("diversity", 0.0),
+            "temperature": wanted.get("temperature", 0.0),
+            "seed": wanted.get("seed", 0),
+            "approximate": wanted.get("approximate", False),
+        }
+        flags: list[str] = []
+        for name, value in wanted.items():
+            flags += [f"--{name}" if len(name) > 1 else f"-{name}"]
+            flags += [] if value is True else [",".join(value) if isinstance(value, list) else str(value)]
+        weights = ",".join(str(weight) for weight in history.values())
+        for who, words in (
+            ({"history": history}, ["--history", ",".join(history), "--weights", weights]),
+            ({"history": list(history)}, ["--history", ",".join(history)]),
+            ({"userid": "u7"}, ["--user", "u7"]),
+        ):
+            answer = model.ask(**who, **asked, reasons=3)
+            assert loaded.ask(**who, **asked, reasons=3).items.tolist() == answer.items.tolist()
+            several = {name: [value, value] if name == "userid" else [value] * 2 for name, value in who.items()}
+            assert [row[: len(answer.items)].tolist() for row in model.recommend(**several, **asked)[0]] == [answer.items.tolist()] * 2
+            if command_line() is None:
+                continue
+            listed = told("recommend", path, *words, *flags, "--explain")
+            assert [item["item"] for item in listed["items"]] == answer.items.tolist(), (who, wanted)
+            assert [item["title"] for item in listed["items"]] == answer.titles.tolist()
+            assert np.allclose([item["score"] for item in listed["items"]], answer.scores, rtol=1e-5)
+            assert listed["is_approximate"] == answer.is_approximate and listed["fallback"] == answer.fallback
+            because = [[reason["item"] for reason in item["because"]] for item in listed["items"]]
+            assert because == [[reason.item for reason in reasons] for reasons in answer.reasons]
 
 
 @pytest.mark.skipif(command_line() is None, reason="the command line is not built")
@@ -179,13 +338,12 @@ def test_files_are_those_of_the_command_line(model: fastvae.FastVAE, parts: Any,
     assert program is not None
     ours, theirs, data = tmp_path / "ours.fastvae", tmp_path / "theirs.fastvae", tmp_path / "plays.tsv"
     model.save(ours, users=True)
-    asked = [program, "recommend", ours, "--user", "3", "-n", "5", "--json"]
-    told = json.loads(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
-    assert [int(item["item"]) for item in told["items"]] == model.recommend(3, N=5)[0].tolist()
+    listed = told("recommend", ours, "--user", "3", "-n", "5")["items"]
+    assert [int(item["item"]) for item in listed] == model.recommend(3, N=5)[0].tolist()
     coo = parts[0].tocoo()
     data.write_text("".join(f"{user}\t{item}\n" for user, item in zip(coo.row, coo.col, strict=True)))
     settings = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
-    trained = [program, "-q", "train", data, "--split", "none", "-o", theirs, "--store-users", *settings]
+    trained = [program, "-q", "train", data, "-o", theirs, "--store-users", *settings]
     subprocess.run(trained, check=True, capture_output=True)
     loaded = fastvae.load(theirs)
     # The same data, settings and seed: the same parameters, bit for bit.

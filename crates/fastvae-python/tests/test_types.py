@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fastvae
+import fastvae_cf as fastvae
 
 EXAMPLE = Path(__file__).parent / "example.py"
 
@@ -22,11 +22,11 @@ def test_a_strict_reader_accepts_the_example() -> None:
 
 
 def test_a_strict_reader_accepts_the_package() -> None:
-    mypy("mypy", "--strict", "--ignore-missing-imports", "-p", "fastvae")
+    mypy("mypy", "--strict", "--ignore-missing-imports", "-p", "fastvae_cf")
 
 
 def test_the_stub_describes_the_extension() -> None:
-    mypy("mypy.stubtest", "fastvae._fastvae", "--ignore-disjoint-bases")
+    mypy("mypy.stubtest", "fastvae_cf._fastvae", "--ignore-disjoint-bases")
 
 
 def test_the_example_runs() -> None:

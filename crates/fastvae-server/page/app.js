@@ -76,7 +76,9 @@ async function start() {
   update();
   nameItems();
   try {
-    drawModel(await ask("/v1/model"));
+    const model = await ask("/v1/model");
+    drawModel(model);
+    if (model.learned_users) return;
     const popular = await ask("/v1/items?n=6");
     popular.items.forEach(remember);
     $("starters").replaceChildren(...popular.items.map((entry) => element("li", {}, element("button", { type: "button", onclick: () => add(entry.item) }, called(entry)))));

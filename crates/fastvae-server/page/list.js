@@ -19,6 +19,7 @@ export async function update() {
     const answer = await ask("/v1/recommend", requestBody(), mine.signal);
     answer.recommendations.forEach(remember);
     drawCards(answer);
+    drawFallback(answer.fallback);
     const time = performance.now() - started;
     const many = answer.recommendations.length;
     $("status").textContent = `${many} ${many === 1 ? "item" : "items"} · ${answer.method} · ${time < 10 ? time.toFixed(1) : time.toFixed(0)} ms`;
@@ -27,6 +28,7 @@ export async function update() {
   } catch (error) {
     if (mine.signal.aborted) return;
     $("cards").replaceChildren();
+    drawFallback(null);
     $("status").textContent = "";
     show(error instanceof TypeError ? "The service cannot be reached." : error.message);
   }
@@ -36,6 +38,14 @@ export async function update() {
 export function show(problem) {
   $("notice").hidden = !problem;
   $("notice").textContent = problem;
+}
+
+function drawFallback(fallback) {
+  const why = state.items.length || state.user ? "None of the history is known to the model" : "Nothing is picked yet";
+  const what = fallback === "nobody" ? "the items that the model recommends to somebody unknown" : "the items that most users took";
+  $("results-title").textContent = fallback ? "Popular for newcomers" : "Recommended for you";
+  $("fallback").hidden = !fallback;
+  $("fallback").textContent = fallback ? `${why}, so these are ${what}.` : "";
 }
 
 function drawCards(answer) {
@@ -53,7 +63,7 @@ function card(entry, at, best, worst) {
   const bar = element("i");
   bar.style.width = `${best > worst ? 8 + (92 * (entry.score - worst)) / (best - worst) : 100}%`;
   const meter = element("span", { className: "meter", "aria-hidden": "true" }, bar);
-  const score = element("div", { className: "score" }, meter, element("span", { title: "Score: the logit of the item" }, entry.score.toFixed(2)));
+  const score = element("div", { className: "score" }, meter, element("span", { title: "The model's score of the item" }, entry.score.toFixed(2)));
   const body = element("div", { className: "body" }, element("h3", {}, name), score);
   if (entry.because?.length) body.append(because(entry.because));
   const actions = element("div", { className: "actions" },
@@ -97,7 +107,6 @@ function drawPicks() {
   $("no-picks").hidden = $("starters").hidden = !fresh;
   $("clear").disabled = fresh;
   if (document.activeElement !== $("user")) $("user").value = state.user;
-  $("results-title").textContent = fresh ? "Popular for newcomers" : "Recommended for you";
 }
 
 export async function nameItems() {
@@ -118,7 +127,7 @@ async function showSimilar(entry) {
     answer.similar.forEach(remember);
     $("similar-title").textContent = `Similar to ${called(answer)}`;
     $("similar-list").replaceChildren(...answer.similar.map((near) => element("li", {},
-      element("span", {}, called(near)), element("span", { className: "meta", title: "Cosine of the items' vectors" }, near.score.toFixed(2)),
+      element("span", {}, called(near)), element("span", { className: "meta", title: "How alike the items are" }, near.score.toFixed(2)),
       element("button", { type: "button", className: "quiet", "aria-label": `Add ${called(near)} to your picks`, onclick: () => { $("similar").close(); add(near.item); } }, "+ Add"))));
     $("similar").showModal();
   } catch (error) {

@@ -5,23 +5,54 @@ import { $, element, short, thousands } from "./elements.js";
 export function drawModel(model) {
   $("model-name").textContent = model.model;
   document.title = `${model.model} · fastvae`;
-  const statistics = model.statistics ?? {};
-  const facts = [["Items", thousands(model.n_items)]];
-  if (statistics.users) facts.push(["Users trained on", thousands(statistics.users)]);
-  if (statistics.interactions) facts.push(["Interactions", thousands(statistics.interactions)]);
-  facts.push(["Learned values", thousands(model.n_parameters)], ["Shape", `${model.hidden} – ${model.latent}`], ["Epochs", thousands(model.epochs.length)]);
-  if (model.search) facts.push(["Approximate recall", `${(model.search.recall * 100).toFixed(1)} %`]);
-  facts.push(["Loaded", new Date(model.loaded_at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })]);
-  $("facts").replaceChildren(...facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
-  drawCharts(model.epochs);
-  drawMetrics(model.evaluation);
-  const settings = flat(model.config);
-  $("settings").replaceChildren(...settings.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, `${value}`))));
-  $("user-row").hidden = !model.stored_users;
+  drawFacts("facts", facts(model));
+  $("learned").textContent = model.learned ? seen(model.learned) : "";
+  drawCharts(model.epochs.filter((epoch) => !epoch.refit));
+  const held = model.measured_on ?? "held-out interactions";
+  $("metrics").replaceChildren(...[
+    [model.evaluation, `Measured on ${held}`],
+    [model.validation, "Measured on the validation part, which the epochs were chosen by"],
+  ].filter(([measured]) => measured).map(([measured, text]) => metrics(measured, text)));
+  drawFacts("settings", flat(model.config));
+  $("user-row").hidden = !model.stored_users && !model.learned_users;
+  if (model.learned_users) {
+    $("user-label").textContent = "A known user";
+    $("no-picks").textContent = `${model.kind} knows the ${thousands(model.learned_users)} users that it learned from and nobody else: give the id of one.`;
+  }
   $("approximate").disabled = !model.search;
   $("approximate-hint").textContent = model.search
     ? `Looks at ${(model.search.scored_share * 100).toFixed(0)} % of the items and finds ${(model.search.recall * 100).toFixed(0)} % of the best ${model.search.k}.`
     : "This model has no index.";
+}
+
+function drawFacts(id, facts) {
+  $(id).replaceChildren(...facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, `${value}`))));
+}
+
+const percent = (share) => `${(share * 100).toFixed(1).replace(".0", "")} %`;
+
+/** What of the data the model has seen, in a sentence. */
+function seen({ interactions, of, refit }) {
+  if (refit) return "Its epochs were chosen by a part of the data; then it was trained again on everything. What is measured below is from before that.";
+  if (interactions === of) return "It has learned from everything that was given.";
+  return `It has learned from ${thousands(interactions)} of ${thousands(of)} interactions and has not seen the rest.`;
+}
+
+function facts(model) {
+  const { statistics, learned, search } = model;
+  const epochs = learned?.epochs ?? model.epochs.length;
+  return [
+    ["Method", model.kind],
+    ["Items", thousands(model.n_items)],
+    statistics?.users && ["Users", thousands(statistics.users)],
+    statistics?.interactions && ["Interactions", thousands(statistics.interactions)],
+    learned && ["Learned from", percent(learned.interactions / learned.of)],
+    model.n_parameters && ["Learned values", thousands(model.n_parameters)],
+    model.latent && ["Shape", model.hidden ? `${model.hidden} – ${model.latent}` : `${model.latent} factors`],
+    epochs && ["Epochs", thousands(epochs)],
+    search && ["Approximate recall", percent(search.recall)],
+    ["Loaded", new Date(model.loaded_at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })],
+  ].filter(Boolean);
 }
 
 function flat(object, prefix = "") {
@@ -66,15 +97,13 @@ function chart(name, points) {
   return svg;
 }
 
-function drawMetrics(evaluation) {
-  const metrics = evaluation?.metrics;
-  if (!metrics) return $("metrics").replaceChildren();
+function metrics({ metrics, n_users }, text) {
   const names = Object.keys(metrics).map((key) => key.split("@"));
   const measures = [...new Set(names.map(([measure]) => measure))];
   const cutOffs = [...new Set(names.map(([, k]) => +k))].sort((a, b) => a - b);
-  const cell = (measure, k) => metrics[`${measure}@${k}`]?.mean.toFixed(4) ?? "";
+  const cell = (metric) => metric ? metric.mean.toFixed(4) + (typeof metric.standard_error === "number" ? ` ± ${metric.standard_error.toFixed(4)}` : "") : "";
   const head = element("tr", {}, element("th", { scope: "col" }, "Measure"), ...cutOffs.map((k) => element("th", { scope: "col" }, `@${k}`)));
-  const rows = measures.map((measure) => element("tr", {}, element("th", { scope: "row" }, measure), ...cutOffs.map((k) => element("td", {}, cell(measure, k)))));
-  const caption = element("caption", {}, `On held-out interactions of ${thousands(evaluation.n_users)} users`);
-  $("metrics").replaceChildren(element("div", { className: "table" }, element("table", {}, caption, element("thead", {}, head), element("tbody", {}, ...rows))));
+  const rows = measures.map((measure) => element("tr", {}, element("th", { scope: "row" }, measure), ...cutOffs.map((k) => element("td", {}, cell(metrics[`${measure}@${k}`])))));
+  const caption = element("caption", {}, `${text}: ${thousands(n_users)} users`);
+  return element("div", { className: "table" }, element("table", {}, caption, element("thead", {}, head), element("tbody", {}, ...rows)));
 }

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fastvae::recommend::SearchOptions;
+use fastvae::recommend::{Request, SearchOptions};
 
 use crate::auth::ApiKey;
 use crate::limits::Limits;
 use crate::observe::Observer;
 use crate::problem::Problem;
 use crate::served::{Served, Store, Vectors};
-use crate::wire::{RecommendRequest, RecommendResponse};
+use crate::wire::RecommendResponse;
 use crate::workers::{Queue, Workers};
 
 /// How a model is served, whatever it is reached by.
@@ -62,7 +62,7 @@ struct Shared {
     store: Store,
     workers: Workers,
     /// Requests for lists that read every item, which are cheaper together.
-    scans: Queue<RecommendRequest, RecommendResponse>,
+    scans: Queue<Request, RecommendResponse>,
     options: Options,
     observer: Observer,
 }
@@ -134,13 +134,11 @@ impl App {
     /// As [`Workers::run_together`].
     pub(crate) async fn compute_together(
         &self,
-        request: RecommendRequest,
-        work: impl FnOnce(&Served, &[RecommendRequest]) -> Vec<Result<RecommendResponse, Problem>>
-        + Send
-        + 'static,
+        request: Request,
+        work: impl FnOnce(&Served, &[Request]) -> Vec<Result<RecommendResponse, Problem>> + Send + 'static,
     ) -> Result<RecommendResponse, Problem> {
         let app = self.clone();
-        let work = move |requests: &[RecommendRequest]| {
+        let work = move |requests: &[Request]| {
             let started = std::time::Instant::now();
             let answers = work(&app.served(), requests);
             // Each of them took that long to whoever waits for it.

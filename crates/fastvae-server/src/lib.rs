@@ -6,7 +6,6 @@
 
 mod app;
 mod auth;
-mod catalogue;
 mod extract;
 mod limits;
 mod listen;
@@ -21,7 +20,6 @@ mod workers;
 
 pub use app::{App, Options, StartError};
 pub use auth::ApiKey;
-pub use catalogue::Catalogue;
 pub use limits::Limits;
 pub use listen::{Listen, accept, serve};
 pub use observe::Observer;

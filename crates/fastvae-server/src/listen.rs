@@ -9,6 +9,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
 use crate::app::{App, StartError};
@@ -143,16 +144,13 @@ async fn reload(app: &App) {
 }
 
 fn reload_on_hangup(app: &App) -> Result<(), StartError> {
-    #[cfg(unix)]
-    {
-        let mut hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?;
-        let app = app.clone();
-        tokio::spawn(async move {
-            while hangups.recv().await.is_some() {
-                reload(&app).await;
-            }
-        });
-    }
+    let mut hangups = signal(SignalKind::hangup())?;
+    let app = app.clone();
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            reload(&app).await;
+        }
+    });
     Ok(())
 }
 
@@ -177,22 +175,14 @@ fn reload_on_change(app: &App) {
 }
 
 async fn asked_to_stop() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => tokio::select! {
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            },
-            Err(_) => {
-                let _ = tokio::signal::ctrl_c().await;
-            }
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        },
+        Err(_) => {
+            let _ = tokio::signal::ctrl_c().await;
         }
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = tokio::signal::ctrl_c().await;
     }
     tracing::info!("stopping; requests in flight are finished");
 }

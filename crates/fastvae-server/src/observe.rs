@@ -73,7 +73,7 @@ impl Default for Observer {
 impl Observer {
     /// Everything, as Prometheus reads it.
     pub(crate) fn render(&self) -> String {
-        if let Some(bytes) = fastvae::resources::current_memory() {
+        if let Some(bytes) = fastvae::internals::resources::current_memory() {
             self.gauge("fastvae_resident_bytes", bytes as f64);
         }
         self.handle.render()

@@ -4,6 +4,7 @@
 //! goes when its last request is done.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,21 +12,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use fastvae::Model;
-use fastvae::recommend::{Search, SearchOptions};
+use fastvae::internals::recommend::Finder;
+use fastvae::recommend::SearchOptions;
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use crate::catalogue::Catalogue;
 
 /// A model with what serving adds to it.
 #[derive(Debug)]
 pub struct Served {
     /// The model.
     pub model: Model,
-    /// The approximate search, where the model has an index.
-    pub search: Option<Search>,
     /// Its items by title.
-    pub catalogue: Catalogue,
+    pub finder: Finder,
     /// A name for this model in answers: the file's, and a mark that changes with it.
     pub name: String,
     /// Seconds since 1970 at which it was loaded.
@@ -60,11 +58,7 @@ impl Stamp {
     /// Where it cannot be looked at.
     pub fn of(path: &Path) -> std::io::Result<Self> {
         let about = fs::metadata(path)?;
-        #[cfg(unix)]
-        let file = std::os::unix::fs::MetadataExt::ino(&about);
-        #[cfg(not(unix))]
-        let file = 0;
-        Ok(Self { bytes: about.len(), modified: about.modified().ok(), file })
+        Ok(Self { bytes: about.len(), modified: about.modified().ok(), file: about.ino() })
     }
 }
 
@@ -136,27 +130,22 @@ impl Store {
 }
 
 fn load(path: &Path, options: &SearchOptions, vectors: Vectors, generation: u64) -> fastvae::Result<Served> {
-    let model = Model::load(path)?;
-    let users = model.users().map(|users| users.as_ref());
-    let search = match options.codewords {
-        Some(_) => Some(Search::calibrate(&model, users, options)?),
-        None => match Search::stored(&model) {
-            Ok(search) if search.calibration().target == options.recall => Some(search),
-            _ if model.index().is_some() => Some(Search::calibrate(&model, users, options)?),
-            _ => None,
-        },
-    };
+    let mut model = Model::load(path)?;
+    let is_calibrated = model.description().search.is_some_and(|search| search.target == options.recall);
+    if options.codewords.is_some() || !is_calibrated {
+        let users = model.users().cloned();
+        model.calibrate(users.as_deref(), options)?;
+    }
     // After the search was calibrated, which reads every vector in full: the pages go with the copy.
     let model = match vectors {
         Vectors::F32 => model,
         Vectors::Int8 => model.with_small_items(),
     };
     Ok(Served {
-        catalogue: Catalogue::of(&model),
+        finder: Finder::of(&model),
         name: name(path),
         loaded_at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         generation,
-        search,
         model,
     })
 }

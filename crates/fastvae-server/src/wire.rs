@@ -2,7 +2,7 @@
 
 #![allow(unused_qualifications, reason = "utoipa's derive qualifies what is in scope")]
 
-use fastvae::recommend::Method;
+use fastvae::recommend::{self, Fallback};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -12,17 +12,12 @@ use utoipa::openapi::{ObjectBuilder, RefOr};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use crate::limits::Limits;
+use crate::problem::Problem;
 use crate::served::Vectors;
 
 /// An outside identifier: a string, or an integer that stands for its decimal digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Id(pub String);
-
-impl AsRef<str> for Id {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
 
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -133,16 +128,63 @@ macro_rules! from_object {
     )*};
 }
 
-from_object!(RecommendRequest, BatchRequest);
+from_object!(RecommendRequest, BatchRequest, Weighted);
+
+/// An item of a history: its identifier, or that with a weight.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(
+    untagged,
+    expecting = "an item is an identifier (a string or an integer), or an object such as {\"item\": 42, \"weight\": 3.0}"
+)]
+pub enum SeenItem {
+    /// The item alone.
+    Plain(Id),
+    /// The item with its weight.
+    Weighted(Weighted),
+}
+
+/// An item of a history with its weight.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+pub struct Weighted {
+    /// The item.
+    pub item: Id,
+    /// How much it counts, such as how often it was played; 1 where absent.
+    #[serde(default)]
+    #[schema(exclusive_minimum = 0)]
+    pub weight: Option<f64>,
+}
+
+impl SeenItem {
+    /// The item and its weight for the library.
+    ///
+    /// # Errors
+    /// 400 where the weight is no number to multiply with.
+    pub(crate) fn seen(self) -> Result<recommend::Seen, Problem> {
+        let Weighted { item: Id(item), weight } = match self {
+            Self::Plain(item) => Weighted { item, weight: None },
+            Self::Weighted(weighted) => weighted,
+        };
+        if let Some(weight) = weight
+            && !((weight as f32).is_finite() && weight as f32 > 0.0)
+        {
+            let message = format!("the weight of item `{item}` is {weight}; give a finite number above 0");
+            return Err(Problem::bad_request(message));
+        }
+        Ok(recommend::Seen { item, weight: weight.map(|weight| weight as f32) })
+    }
+}
 
 /// What to recommend, and to whom.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct RecommendRequest {
-    /// What the user did: items in any order. Unknown ones are reported in the answer and do no harm.
-    #[schema(max_items = 1000)]
-    pub history: Vec<Id>,
-    /// A user of the training data, where the model was trained with `--store-users`; `history` is added to theirs.
+    /// What the user did: items in any order, with or without weights, such as `[17, {"item": 42, "weight": 3.0}]`;
+    /// of repeated ones the first counts. Unknown ones are reported in the answer and do no harm.
+    #[schema(max_items = 1000, default = json!([]))]
+    pub history: Vec<SeenItem>,
+    /// A user of the training data, where the model was trained with `--store-users` or its method knows its users;
+    /// `history` is added to theirs.
     pub user: Option<Id>,
     /// How many items to recommend.
     #[serde(deserialize_with = "whole")]
@@ -202,8 +244,17 @@ pub struct Because {
     pub item: String,
     /// Its title, where it has one.
     pub title: Option<String>,
+    /// What the recommended item's score loses when this item is left out.
+    pub contribution: f32,
     /// Its share of all that speaks for the recommendation, from 0 to 1.
     pub share: f32,
+}
+
+impl From<recommend::Because> for Because {
+    fn from(reason: recommend::Because) -> Self {
+        let recommend::Because { item, title, contribution, share, .. } = reason;
+        Self { item, title, contribution, share }
+    }
 }
 
 /// A recommended item.
@@ -213,12 +264,20 @@ pub struct Recommendation {
     pub item: String,
     /// Its title, where it has one.
     pub title: Option<String>,
-    /// Its logit, less the popularity penalty.
+    /// Its score, less the popularity penalty.
     pub score: f32,
     /// The strongest reasons, where `explain` was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub because: Option<Vec<Because>>,
+}
+
+impl From<recommend::Recommendation> for Recommendation {
+    fn from(recommended: recommend::Recommendation) -> Self {
+        let recommend::Recommendation { item, title, score, because, .. } = recommended;
+        let because = because.map(|reasons| reasons.into_iter().map(Because::from).collect());
+        Self { item, title, score, because }
+    }
 }
 
 /// How a list was found.
@@ -231,15 +290,6 @@ pub enum Found {
     Approximate,
 }
 
-impl From<Method> for Found {
-    fn from(method: Method) -> Self {
-        match method {
-            Method::Exact => Self::Exact,
-            Method::Approximate => Self::Approximate,
-        }
-    }
-}
-
 /// A list of recommendations.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RecommendResponse {
@@ -250,6 +300,10 @@ pub struct RecommendResponse {
     pub unknown: Vec<String>,
     /// How the list was found.
     pub method: Found,
+    /// What stands in for a taste, where nothing of the history is known: `nobody`, what the model says of somebody
+    /// unknown, or `popularity`, the items that most users touched.
+    #[schema(value_type = Option<String>)]
+    pub fallback: Option<Fallback>,
     /// The model that made it.
     pub model: String,
 }
@@ -295,7 +349,7 @@ pub struct SimilarItem {
     pub item: String,
     /// Its title, where it has one.
     pub title: Option<String>,
-    /// The cosine of the two items' vectors.
+    /// How alike they are: the cosine of the two items' vectors, where the method has vectors.
     pub score: f32,
 }
 
@@ -353,18 +407,23 @@ pub struct ModelResponse {
     pub generation: u64,
     /// Items of the catalogue.
     pub n_items: usize,
-    /// Users who can be asked for by id.
+    /// The method, as `train --model` names it.
+    #[schema(example = "fastvae")]
+    pub kind: &'static str,
+    /// Users whose histories are stored, who can be asked for by id.
     pub stored_users: usize,
+    /// Users whom the method has learned, for methods that can answer to these alone, by id.
+    pub learned_users: Option<usize>,
     /// Whether items have titles.
     pub titles: bool,
-    /// Width of the hidden layer.
-    pub hidden: usize,
-    /// Length of the item vectors.
-    pub latent: usize,
+    /// Width of the hidden layer, of a network.
+    pub hidden: Option<usize>,
+    /// Length of the item vectors, where the method has some.
+    pub latent: Option<usize>,
     /// What lists are found with: `f32`, or `int8` to find candidates that are scored again in full precision.
     pub vectors: Vectors,
-    /// Learned values.
-    pub n_parameters: usize,
+    /// Learned values, of a network.
+    pub n_parameters: Option<usize>,
     /// Version of the model file's layout that this service reads up to.
     pub format: u32,
     /// Version of the library that trained the model.
@@ -372,15 +431,23 @@ pub struct ModelResponse {
     /// How the approximate search was calibrated: target, k, cells, recall, scored_share.
     #[schema(value_type = Option<Object>)]
     pub search: Option<Value>,
-    /// The training data: users, items, interactions and their spread.
+    /// The data that the model is for: users, items, interactions and their spread.
     #[schema(value_type = Option<Object>)]
     pub statistics: Option<Value>,
-    /// Metrics on held-out interactions.
+    /// What of these data it has learned from: interactions, of, epochs, refit.
+    #[schema(value_type = Option<Object>)]
+    pub learned: Option<Value>,
+    /// Metrics, with their standard errors, on the part that the epochs were chosen by.
+    #[schema(value_type = Option<Object>)]
+    pub validation: Option<Value>,
+    /// Metrics, with their standard errors, on held-out interactions.
     #[schema(value_type = Option<Object>)]
     pub evaluation: Option<Value>,
-    /// One record for each epoch of the training.
+    /// Which held-out interactions those are.
+    pub measured_on: Option<String>,
+    /// One record for each epoch of the training; none for methods without epochs.
     #[schema(value_type = Vec<Object>)]
-    pub epochs: Vec<Value>,
+    pub epochs: Value,
     /// The settings of the training.
     #[schema(value_type = Object)]
     pub config: Value,

@@ -13,12 +13,14 @@ use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, Divan};
 use fastvae::Config;
 use fastvae::config::{ProposalKind, Quantizer};
-use fastvae::data::{Cache, GenerateOptions, Generator, Interactions, ReadOptions, Split, TableWriter, read};
-use fastvae::eval::{Measure, Metric, evaluate};
-use fastvae::index::{IndexSettings, InvertedMultiIndex};
-use fastvae::math::{ByteMatrix, Matrix, Purpose, Stream, dots, simd};
-use fastvae::model::Parameters;
-use fastvae::proposal::{Draws, ItemTable, Scratch, build};
+use fastvae::data::{GenerateOptions, Interactions, ReadOptions, Split, generate, read};
+use fastvae::eval::{Measure, Metric};
+use fastvae::internals::data::{Cache, TableWriter};
+use fastvae::internals::eval::evaluate;
+use fastvae::internals::index::{IndexSettings, InvertedMultiIndex};
+use fastvae::internals::math::{ByteMatrix, Matrix, Purpose, Stream, dots, simd};
+use fastvae::internals::network::Parameters;
+use fastvae::internals::proposal::{Draws, ItemTable, Scratch, build};
 
 fn main() {
     eprintln!("instruction set: {}", simd::level_name());
@@ -166,7 +168,7 @@ fn interactions() -> &'static Interactions {
     DATA.get_or_init(|| {
         let options =
             GenerateOptions { users: 20_000, items: 20_000, interactions: 1_000_000, ..Default::default() };
-        Generator::new(options).unwrap().interactions().unwrap()
+        generate(options).unwrap()
     })
 }
 
@@ -178,10 +180,11 @@ fn top_k_evaluation(bencher: Bencher, latent: usize) {
     let parts = Split::Ratio(0.8).apply(&data, 1).unwrap();
     let config = Config { hidden: 64, latent, ..Config::default() };
     let parameters = Parameters::random(&config, data.n_items());
+    let network = parameters.network(config.activation);
     let metrics = Metric::grid(&[Measure::Ndcg, Measure::Recall], &[50, 100]);
     bencher
         .counter(ItemsCount::new(users.len() * data.n_items()))
-        .bench_local(|| evaluate(parameters.view(), &parts.train, &parts.test, &metrics).unwrap());
+        .bench_local(|| evaluate(network, &parts.train, &parts.test, &metrics).unwrap());
 }
 
 /// One million interactions from each format.

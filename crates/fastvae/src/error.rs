@@ -105,7 +105,7 @@ impl Error {
     }
 
     /// An [`Error::Input`] for a line of `path`.
-    pub fn input(
+    pub(crate) fn input(
         path: impl AsRef<Path>,
         line: impl Into<Option<u64>>,
         problem: impl Into<String>,
@@ -130,7 +130,7 @@ impl Error {
     }
 
     /// An [`Error::Device`].
-    pub fn device(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn device(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Device { problem: problem.into(), remedy: remedy.into() }
     }
 

@@ -6,30 +6,36 @@
 //!
 //! Modules stand in pipeline order; a module uses only modules above it.
 
-pub mod config;
+#[cfg(not(unix))]
+compile_error!("fastvae runs on Linux (and macOS by care); Windows is not supported");
+
 pub mod error;
-pub mod math;
-pub mod resources;
-pub mod write;
+mod math;
+mod resources;
+pub mod config;
+mod control;
+mod write;
 
 pub mod data;
-pub mod index;
-pub mod proposal;
-pub mod model;
-pub mod loss;
-pub mod optim;
-pub mod backend;
+mod index;
+mod proposal;
+mod network;
+mod loss;
+mod optim;
+mod backend;
 pub mod eval;
-pub mod model_file;
-pub mod train;
-pub mod plan;
-pub mod recommend;
+mod model_file;
 pub mod baseline;
+pub mod model;
+pub mod recommend;
+pub mod train;
+mod plan;
+pub mod internals;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use model_file::Model;
-pub use train::{Training, train};
+pub use model::Model;
+pub use train::{Training, fit, train};
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

@@ -5,24 +5,20 @@
 
 use serde::Serialize;
 
-use crate::backend::device_bytes;
+use crate::backend::{ENTRY_BYTES, SORTING_BYTES, device_bytes};
 use crate::config::{Config, ModelKind, MomentKind, ProposalKind};
+use crate::data::Interactions;
 use crate::index::kmeans;
 use crate::math::lines::{HUGE_PAGE, table_bytes};
 use crate::math::matrix::LANES;
-use crate::optim::halves::words;
-use crate::proposal::Partitions;
+use crate::network::{Shape, Tables};
+use crate::optim::Moments;
+use crate::proposal::{Partitions, RUN_BYTES};
 
 /// Bytes of one number.
 const FLOAT: u64 = 4;
-/// A gradient entry: item, source row, weight.
-const ENTRY: u64 = 12;
 /// A draw: place and logit.
 const DRAW: u64 = 8;
-/// What sorts the entries of a partition by item, for each: itself twice, its source, its run.
-const SORTED: u64 = 2 * ENTRY + 8 + 8;
-/// Bytes of draws that fell in the same cell: cell, count, ln Q and a random word.
-const RUN: u64 = 16;
 /// How much more lists of entries take than what is in them on average: they grow by doubling, and to the most that any
 /// batch has put there.
 const GROWTH: f64 = 6.0;
@@ -84,20 +80,14 @@ impl MemoryPlan {
     pub fn of(config: &Config, n_users: usize, n_items: usize, n_interactions: usize) -> Self {
         let (users, items, interactions) = (n_users as u64, n_items as u64, n_interactions as u64);
         let validates = config.patience > 0;
-        let (hidden, latent) = (stride(config.hidden), stride(config.latent));
-        let map = config.encoder_rank as u64 * hidden;
-        let parameters = parameter_bytes(config, n_items, stride);
-        let bias = if config.item_bias { items * FLOAT } else { 0 };
-        // A row, its first and its second moments, and two numbers that it has one of.
-        let with_moments = |row: u64, kind: MomentKind| match kind {
-            MomentKind::Full => {
-                let bytes = 3 * table_bytes(items * row) + table_bytes(2 * items);
-                (bytes, format!("items x (3 x {row} + 2) x 4"))
-            }
-            MomentKind::Compact => {
-                let words = words(row as usize) as u64;
-                let bytes = table_bytes(items * row) + table_bytes(items * words) + table_bytes(2 * items);
-                (bytes, format!("items x ({row} + {words} + 2) x 4"))
+        let hidden = stride(config.hidden);
+        let shapes = Tables::<Shape>::of(config, n_items);
+        let with_moments = |shape: Shape| shape.bytes() + Moments::bytes_of(shape);
+        let formula = |shape: Shape| {
+            let (row, moments) = (stride(shape.cols), Moments::sizes(shape)[0].1);
+            match shape.moments {
+                MomentKind::Full => format!("items x (3 x {row} + 2) x 4"),
+                MomentKind::Compact => format!("items x ({row} + {} + 2) x 4", stride(moments)),
             }
         };
         let mut parts = Vec::new();
@@ -105,22 +95,24 @@ impl MemoryPlan {
         let copies = if validates { 2 } else { 1 };
         add(
             "interactions",
-            copies * (interactions * FLOAT + users * 8),
+            copies * Interactions::bytes_of(n_users, n_interactions),
             format!("{copies} x (4 x interactions + 8 x users)"),
         );
         add("identifiers", (users + items) * ID, "about 8 x (users + items); strings take more".to_string());
-        let (bytes, formula) = with_moments(stride(config.encoder_columns()), config.moments);
-        add("encoder with moments", bytes, formula);
-        let (bytes, formula) = with_moments(latent, config.item_moments());
+        let encoder = with_moments(shapes.encoder);
+        add("encoder with moments", encoder, formula(shapes.encoder));
+        let bias = shapes.item_bias.map_or(0, with_moments);
+        let vectors = with_moments(shapes.items) + bias;
+        let formula = formula(shapes.items);
         add(
             "item vectors with moments",
-            bytes + 3 * bias,
+            vectors,
             if bias > 0 { format!("{formula} + 3 x items x 4") } else { formula },
         );
-        let dense = ((config.hidden as u64 + 1) * stride(2 * config.latent) + hidden + map) * FLOAT;
+        let all: u64 = shapes.into_iter().map(|(_, shape)| with_moments(shape)).sum();
         add(
             "dense layers with moments",
-            3 * dense,
+            all - encoder - vectors,
             match config.encoder_rank {
                 0 => format!("3 x ({} + 1) x {} x 4", config.hidden, 2 * config.latent),
                 rank => {
@@ -141,7 +133,7 @@ impl MemoryPlan {
         if validates {
             add(
                 "parameters of the best epoch",
-                parameters,
+                shapes.into_iter().map(|(_, shape)| shape.bytes()).sum(),
                 "encoder, item vectors, dense layers".to_string(),
             );
         }
@@ -155,25 +147,16 @@ impl MemoryPlan {
             "scores of a user for each thread, or a copy of the index".to_string(),
         );
         add("program", PROGRAM, "code, stacks, slack".to_string());
-        let exact = parameter_bytes(config, n_items, |n| n as u64);
-        // Moments of the tables, on disk; with them, two numbers for each row.
-        let (columns, kinds) =
-            ([config.encoder_columns(), config.latent], [config.moments, config.item_moments()]);
-        let full = 2 * columns.iter().sum::<usize>() as u64 * items * FLOAT;
-        let kept: usize = std::iter::zip(columns, kinds)
-            .map(|(columns, kind)| match kind {
-                MomentKind::Full => 2 * columns + 2,
-                MomentKind::Compact => words(columns) + 2,
-            })
-            .sum();
+        let stored = |of: fn(Shape) -> u64| shapes.into_iter().map(|(_, shape)| of(shape)).sum::<u64>();
+        let parameters = stored(|shape| shape.stored_bytes());
         Self {
             parts,
             gpu_bytes: device_bytes(config, n_users, n_items, n_interactions),
             reading_bytes: PROGRAM / 2 + interactions * READING + (users + items) * ID,
-            checkpoint_bytes: exact * if validates { 4 } else { 3 } - full
-                + kept as u64 * items * FLOAT
+            checkpoint_bytes: parameters * if validates { 2 } else { 1 }
+                + stored(Moments::stored_bytes_of)
                 + stored_index_bytes(config, items),
-            model_bytes: exact + items * (FLOAT + ID) + stored_index_bytes(config, items),
+            model_bytes: parameters + items * (FLOAT + ID) + stored_index_bytes(config, items),
         }
     }
 
@@ -246,15 +229,6 @@ fn stride(columns: usize) -> u64 {
     columns.next_multiple_of(LANES) as u64
 }
 
-/// One set of parameters, with rows as long as `row` makes them.
-fn parameter_bytes(config: &Config, n_items: usize, row: impl Fn(usize) -> u64) -> u64 {
-    let items = n_items as u64;
-    let tables = items * (row(config.encoder_columns()) + row(config.latent) + u64::from(config.item_bias));
-    let dense = (config.hidden as u64 + 1) * row(2 * config.latent)
-        + (config.encoder_rank as u64 + 1) * row(config.hidden);
-    FLOAT * (tables + dense)
-}
-
 fn batch_bytes(config: &Config, n_users: usize, n_items: usize, n_interactions: usize) -> u64 {
     let batch = config.batch.min(n_users.max(1)) as f64;
     let samples = config.latent_samples as f64;
@@ -267,7 +241,7 @@ fn batch_bytes(config: &Config, n_users: usize, n_items: usize, n_interactions: 
     let kept = batch * history * (1.0 - f64::from(config.dropout));
     let positives = queries * history;
     // Entries of the encoder and of the items, and the rows and weights that they are made from.
-    let entries = ENTRY as f64 * GROWTH * (kept + positives) + 2.0 * DRAW as f64 * (kept + positives);
+    let entries = ENTRY_BYTES as f64 * GROWTH * (kept + positives) + 2.0 * DRAW as f64 * (kept + positives);
     let sampled = match config.model {
         ModelKind::FastVae => sampled_bytes(config, n_items, queries, positives),
         ModelKind::MultVae => 0.0,
@@ -285,7 +259,7 @@ fn sampled_bytes(config: &Config, n_items: usize, queries: f64, positives: f64) 
     let padded = negatives + n_parts.min(negatives) * LANES as f64 / 2.0;
     let draws = queries * padded * (DRAW + if reorders { 0 } else { FLOAT }) as f64;
     let slots = (config.codewords as f64).powi(config.codebooks as i32);
-    let spread = queries * RUN as f64 * SPREAD_GROWTH * negatives.min(slots);
+    let spread = queries * RUN_BYTES as f64 * SPREAD_GROWTH * negatives.min(slots);
     // Of each query in each partition: where its draws fell (three numbers) and end, its sums (two) and factor.
     let sums = queries * n_parts * (row + (7 * FLOAT) as f64);
     let entries = queries * negatives + positives;
@@ -293,7 +267,7 @@ fn sampled_bytes(config: &Config, n_items: usize, queries: f64, positives: f64) 
     let added_up = if entries >= n_items as f64 {
         (n_items as f64 * row / n_parts).max(HUGE_PAGE as f64)
     } else {
-        SORTED as f64 * SPREAD_GROWTH * entries / n_parts
+        SORTING_BYTES as f64 * SPREAD_GROWTH * entries / n_parts
     };
     draws + spread + sums + config.n_threads() as f64 * added_up
 }

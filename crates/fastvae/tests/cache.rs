@@ -6,10 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fastvae::data::{
-    Cache, CacheWriter, IdMap, Interactions, ReadOptions, Split, Titles, read, read_aligned, read_pair,
-    read_with_items, read_with_report,
-};
+use fastvae::data::{IdMap, Interactions, ReadOptions, Split, Titles, read, read_pair};
+use fastvae::internals::data::{Cache, CacheWriter};
+use fastvae::internals::data::{read_aligned, read_with_items, read_with_report};
+use fastvae::internals::train::TrainingInternals;
+use fastvae::train::{Control, TrainOptions};
 use fastvae::{Config, Training};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -244,17 +245,17 @@ fn training_without_validation_copies_nothing_and_learns_the_same() {
     let (_folder, path) = place();
     let options =
         fastvae::data::GenerateOptions { users: 60, items: 40, interactions: 600, ..Default::default() };
-    let data = fastvae::data::Generator::new(options).unwrap().interactions().unwrap();
+    let data = fastvae::data::generate(options).unwrap();
     Cache::write(&path, &data, None).unwrap();
     let config = Config { hidden: 8, latent: 8, codewords: 4, epochs: 2, ..Config::paper() };
     let mapped = Cache::open(&path).unwrap().interactions;
     let place = mapped.items().as_ptr();
-    let mut from_cache = Training::new(&config, mapped).unwrap();
+    let mut from_cache = Training::new(mapped, &config, TrainOptions::default()).unwrap();
     assert!(from_cache.train_part().is_mapped());
     assert_eq!(from_cache.train_part().items().as_ptr(), place);
-    let mut from_memory = Training::new(&config, data.clone()).unwrap();
+    let mut from_memory = Training::new(data.clone(), &config, TrainOptions::default()).unwrap();
     for run in [&mut from_cache, &mut from_memory] {
-        run.run(|_, _| Ok(fastvae::train::Control::Continue)).unwrap();
+        run.run(|_| Control::Continue).unwrap();
     }
     assert_eq!(
         from_cache.parameters().unwrap().items.view().row(3),

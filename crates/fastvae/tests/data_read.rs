@@ -5,10 +5,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fastvae::data::{
-    Column, Format, IdMap, Interactions, ReadOptions, read, read_aligned, read_pair, read_with_items,
-    read_with_report,
-};
+use fastvae::data::{Column, Format, IdMap, Interactions, ReadOptions, read, read_pair};
+use fastvae::internals::data::{read_aligned, read_with_items, read_with_report};
 use proptest::prelude::*;
 
 struct Folder(tempfile::TempDir);
@@ -343,8 +341,8 @@ proptest! {
     fn what_is_written_is_read_again(
         triples in prop::collection::vec((identifier(), identifier(), 1u16..500), 1..40), comma: bool,
     ) {
-        let mut users = fastvae::data::IdMapBuilder::new();
-        let mut items = fastvae::data::IdMapBuilder::new();
+        let mut users = fastvae::internals::data::IdMapBuilder::new();
+        let mut items = fastvae::internals::data::IdMapBuilder::new();
         let mut builder = fastvae::data::InteractionsBuilder::new();
         for (user, item, weight) in &triples {
             let (user, item) = (users.intern(user).unwrap(), items.intern(item).unwrap());
@@ -356,7 +354,7 @@ proptest! {
         let (written, _) = builder.build(users, items).unwrap();
         let folder = Folder::new();
         let path = folder.0.path().join(if comma { "a.csv" } else { "a.tsv.zst" });
-        fastvae::data::write_interactions(&path, &written).unwrap();
+        fastvae::internals::data::write_interactions(&path, &written).unwrap();
         let again = read(&path, &auto()).unwrap();
         let sorted = |rows: &Interactions| {
             let mut all = pairs(rows);
@@ -410,4 +408,29 @@ fn integer_or_exact(id: &str) -> String {
         Ok(value) if value.to_string() == trimmed => trimmed.to_string(),
         _ => id.to_string(),
     }
+}
+
+#[test]
+fn files_of_titles_are_no_interactions_unless_said_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let titles = "1::Toy Story (1995)::Comedy\n2::Heat (1995)::Crime\n3::Casino::Drama\n4::Up There::\n5::In Here::Drama\n";
+    let movies = write("movies.dat", titles);
+    let refused = read(&movies, &ReadOptions::default()).unwrap_err().to_string();
+    assert!(refused.contains("movies.dat:1") && refused.contains("Toy Story (1995)"), "{refused}");
+    assert!(refused.contains("--titles") && refused.contains("--user-col 0 --item-col 1"), "{refused}");
+    let (user, item) = (Some(Column::Number(0)), Some(Column::Number(1)));
+    assert_eq!(read(&movies, &ReadOptions { user, item, ..ReadOptions::default() }).unwrap().n_items(), 5);
+    // Names of several words that users touch more than once, or with a rating, are items.
+    let plays = write("plays.tsv", "a\tThe Who\na\tPink Floyd\nb\tThe Who\nc\tNew Order\nd\tThe Cure\n");
+    assert_eq!(read(plays, &ReadOptions::default()).unwrap().n_interactions(), 5);
+    let rated = write(
+        "rated.tsv",
+        "a\tThe Who\t1\nb\tPink Floyd\t2\nc\tThe Who\t1\nd\tNew Order\t5\ne\tThe Cure\t3\n",
+    );
+    assert_eq!(read(rated, &ReadOptions::default()).unwrap().n_items(), 4);
 }

@@ -5,7 +5,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use fastvae::data::{Interactions, ReadOptions, read, read_with_report};
+use fastvae::data::{Interactions, ReadOptions, read};
+use fastvae::internals::data::read_with_report;
 
 fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder.path().join(name);

@@ -4,9 +4,8 @@
 
 use std::path::PathBuf;
 
-use fastvae::data::{
-    ReadOptions, Split, Statistics, TitleOptions, Titles, read, read_aligned, read_pair, read_with_report,
-};
+use fastvae::data::{ReadOptions, Split, Statistics, TitleOptions, Titles, read, read_pair};
+use fastvae::internals::data::{read_aligned, read_with_report};
 
 /// The file `name`, under `FASTVAE_DATA` or beside the workspace.
 fn data(name: &str) -> Option<PathBuf> {

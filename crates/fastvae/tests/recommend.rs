@@ -4,11 +4,14 @@
 
 use std::sync::Arc;
 
+use fastvae::Model;
 use fastvae::config::Config;
 use fastvae::data::{IdMap, ItemId, Titles};
-use fastvae::model::{History, Parameters};
-use fastvae::model_file::{Description, Model};
-use fastvae::recommend::{BatchOptions, Layout, RecommendationWriter, Request, Scored};
+use fastvae::eval::History;
+use fastvae::internals::model::ModelInternals;
+use fastvae::internals::network::{Parameters, encode};
+use fastvae::internals::recommend::{Layout, RecommendationWriter};
+use fastvae::recommend::{ListOptions, Question, Request, Scored};
 use proptest::prelude::*;
 
 const N_ITEMS: usize = 700;
@@ -17,7 +20,7 @@ fn model(item_bias: bool) -> Model {
     let config = Config { hidden: 16, latent: 10, item_bias, ..Config::default() };
     let mut parameters = Parameters::random(&config, N_ITEMS);
     if let Some(bias) = &mut parameters.item_bias {
-        bias.iter_mut().enumerate().for_each(|(i, b)| *b = (i % 5) as f32 * 0.1);
+        bias.row_mut(0).iter_mut().take(N_ITEMS).enumerate().for_each(|(i, b)| *b = (i % 5) as f32 * 0.1);
     }
     // Equal vectors give ties.
     for item in 600..650 {
@@ -25,42 +28,52 @@ fn model(item_bias: bool) -> Model {
         parameters.items.row_mut(item).copy_from_slice(&copy);
     }
     let ids = Arc::new(IdMap::from_strings((0..N_ITEMS).map(|i| format!("i{i}"))).unwrap());
-    Model::new(parameters, ids, vec![1; N_ITEMS], Description::new(config)).unwrap()
+    Model::of_parameters(&config, parameters, ids, vec![1; N_ITEMS]).unwrap()
+}
+
+/// The best `n`, with what `change` sets beside.
+fn list(n: usize, change: impl FnOnce(&mut ListOptions)) -> ListOptions {
+    let mut list = ListOptions::best(n);
+    change(&mut list);
+    list
 }
 
 /// Every allowed item scored by the formula, in order.
-fn naive(model: &Model, request: &Request<'_>) -> Vec<Scored> {
-    let p = model.parameters();
-    let mut history = request.history.items.to_vec();
+fn naive(model: &Model, question: &Question) -> Vec<Scored> {
+    let network = model.network().unwrap();
+    let mut history = question.history.clone();
     history.sort_unstable();
     history.dedup();
-    let query = fastvae::model::encode(p, 1, |_| History { items: &history, weights: None });
+    let query = encode(network, 1, |_| History { items: &history, weights: None });
+    let list = &question.list;
     let mut all: Vec<Scored> = (0..N_ITEMS as ItemId)
         .filter(|item| {
-            !request.exclude.contains(item)
-                && (request.keep_seen || !history.contains(item))
-                && request.only.is_none_or(|only| only.contains(item))
+            !list.exclude.contains(item)
+                && (list.keep_seen || !history.contains(item))
+                && list.only.as_ref().is_none_or(|only| only.contains(item))
         })
         .map(|item| {
-            let row = p.items.vectors.row(item as usize);
+            let row = network.tables.items.row(item as usize);
             let dot: f32 = row.iter().zip(query.row(0)).map(|(a, b)| a * b).sum();
-            Scored { item, score: dot + p.items.bias.map_or(0.0, |bias| bias[item as usize]) }
+            let bias = network.tables.item_bias.map_or(0.0, |bias| bias.row(0)[item as usize]);
+            Scored { item, score: dot + bias }
         })
         .collect();
     all.sort_by(|a, b| b.score.total_cmp(&a.score));
-    all.truncate(request.n);
+    all.truncate(list.n);
     all
 }
 
-fn assert_list(list: &[Scored], expected: &[Scored], request: &Request<'_>) {
-    assert_eq!(list.len(), expected.len(), "exactly as many as are asked for and allowed");
-    for (got, want) in list.iter().zip(expected) {
+fn assert_list(got: &[Scored], expected: &[Scored], question: &Question) {
+    assert_eq!(got.len(), expected.len(), "exactly as many as are asked for and allowed");
+    let list = &question.list;
+    for (got, want) in got.iter().zip(expected) {
         assert!((got.score - want.score).abs() < 1e-5, "{got:?} {want:?}");
-        assert!(!request.exclude.contains(&got.item));
-        assert!(request.keep_seen || !request.history.items.contains(&got.item));
-        assert!(request.only.is_none_or(|only| only.contains(&got.item)));
+        assert!(!list.exclude.contains(&got.item));
+        assert!(list.keep_seen || !question.history.contains(&got.item));
+        assert!(list.only.as_ref().is_none_or(|only| only.contains(&got.item)));
     }
-    for pair in list.windows(2) {
+    for pair in got.windows(2) {
         assert!(
             pair[0].score > pair[1].score || (pair[0].score == pair[1].score && pair[0].item < pair[1].item)
         );
@@ -83,22 +96,23 @@ proptest! {
         item_bias: bool,
     ) {
         let model = model(item_bias);
-        let history = History { items: &history, weights: None };
-        let request = Request { history, user: None, n, exclude: &exclude, only: only.as_deref(), keep_seen };
-        let expected = naive(&model, &request);
-        assert_list(&model.recommend(&request).unwrap(), &expected, &request);
+        let list = list(n, |list| {
+            (list.exclude, list.only, list.keep_seen) = (exclude, only, keep_seen);
+        });
+        let question = Question::of(history).with(list);
+        let expected = naive(&model, &question);
+        assert_list(&model.recommend(&question).unwrap(), &expected, &question);
 
-        let mut ascending = history.items.to_vec();
+        let mut ascending = question.history.clone();
         ascending.sort_unstable();
         ascending.dedup();
-        let options = BatchOptions { n, exclude: &exclude, only: only.as_deref(), keep_seen };
         let mut lists = 0;
         let of = |_| History { items: &ascending, weights: None };
         model
-            .recommend_all(3, of, &options, |user, list| {
+            .recommend_all(3, of, &question.list, |user, answer| {
                 assert_eq!(user, lists);
                 lists += 1;
-                assert_list(list, &expected, &request);
+                assert_list(&answer.items, &expected, &question);
                 Ok(())
             })
             .unwrap();
@@ -110,8 +124,7 @@ proptest! {
 fn weights_follow_their_items_and_the_first_of_repeated_ones_counts() {
     let model = model(false);
     let list = |items: &[ItemId], weights: &[f32]| {
-        let history = History { items, weights: Some(weights) };
-        model.recommend(&Request { history, ..Request::default() })
+        model.recommend(&Question::for_viewer(History { items, weights: Some(weights) }))
     };
     let sorted = list(&[1, 5, 9], &[1.0, 4.0, 2.0]).unwrap();
     assert_eq!(list(&[9, 5, 1, 5], &[2.0, 4.0, 1.0, 9.0]).unwrap(), sorted);
@@ -123,24 +136,22 @@ fn weights_follow_their_items_and_the_first_of_repeated_ones_counts() {
 #[test]
 fn unknown_items_are_reported_or_refused() {
     let model = model(false);
-    let known = model.known_items(["i5", "nobody", "i3", "i5"]);
-    assert_eq!((known.items, known.unknown), (vec![3, 5], vec!["nobody".to_string()]));
+    let mut request = Request::of(["i5", "nobody", "i3", "i5"]);
+    request.exclude = vec!["i7".to_string(), "nothing".to_string()];
+    let response = model.ask(&[request]).pop().unwrap().unwrap();
+    assert_eq!((response.history, response.unknown), (vec![3, 5], vec!["nobody".into(), "nothing".into()]));
     assert_eq!(model.item("i7").unwrap(), 7);
     assert!(model.item("nobody").unwrap_err().to_string().contains("unknown item `nobody`"));
-    for request in [
-        Request { history: History { items: &[700], weights: None }, ..Request::default() },
-        Request { exclude: &[700], ..Request::default() },
-        Request { only: Some(&[1, 700]), ..Request::default() },
+    for question in [
+        Question::of([700]),
+        Question::default().with(list(10, |list| list.exclude = vec![700])),
+        Question::default().with(list(10, |list| list.only = Some(vec![1, 700]))),
     ] {
-        assert!(model.recommend(&request).unwrap_err().to_string().contains("positions below 700"));
+        assert!(model.recommend(&question).unwrap_err().to_string().contains("positions below 700"));
     }
-    let unsorted = model.recommend_all(
-        1,
-        |_| History { items: &[5, 3], weights: None },
-        &BatchOptions::default(),
-        |_, _| Ok(()),
-    );
-    assert!(unsorted.unwrap_err().to_string().contains("user 0"));
+    let unsorted = |_| History { items: &[5, 3], weights: None };
+    let refused = model.recommend_all(1, unsorted, &ListOptions::default(), |_, _| Ok(())).unwrap_err();
+    assert!(refused.to_string().contains("user 0"));
 }
 
 #[test]
@@ -150,7 +161,7 @@ fn similar_items_are_ordered_by_cosine_and_never_the_item_itself() {
     assert_eq!(similar.len(), 60);
     let twins: Vec<ItemId> = similar[..50].iter().map(|scored| scored.item).collect();
     assert_eq!(twins, (600..650).collect::<Vec<_>>());
-    let vectors = model.parameters().items.vectors;
+    let vectors = model.network().unwrap().tables.items;
     let dot = |a: ItemId, b: ItemId| -> f32 {
         vectors.row(a as usize).iter().zip(vectors.row(b as usize)).map(|(x, y)| x * y).sum()
     };
@@ -173,8 +184,9 @@ fn large_catalogues_are_scored_in_parts() {
     }
     parameters.head_bias.row_mut(0)[1] = 1.0;
     let ids = Arc::new(IdMap::range(n_items));
-    let model = Model::new(parameters, ids, vec![0; n_items], Description::new(config)).unwrap();
-    let list = model.recommend(&Request { n: 72, exclude: &[33_999], ..Request::default() }).unwrap();
+    let model = Model::of_parameters(&config, parameters, ids, vec![0; n_items]).unwrap();
+    let question = Question::default().with(list(72, |list| list.exclude = vec![33_999]));
+    let list = model.recommend(&question).unwrap();
     let items: Vec<ItemId> = list.iter().map(|scored| scored.item).collect();
     let tops = (0..70).map(|i| i * 1000 + 999).filter(|&i| i != 33_999);
     assert_eq!(items, tops.chain([998, 1998, 2998]).collect::<Vec<ItemId>>());

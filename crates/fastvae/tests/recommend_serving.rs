@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 
+use fastvae::Model;
 use fastvae::config::Config;
 use fastvae::data::{IdMap, ItemId};
-use fastvae::model::{History, Parameters, encode};
-use fastvae::model_file::{Description, Model};
-use fastvae::recommend::{Asked, Knobs, Method, Request, Scored, Search, SearchOptions};
+use fastvae::eval::History;
+use fastvae::internals::model::ModelInternals;
+use fastvae::internals::network::{Parameters, encode};
+use fastvae::recommend::{Answer, Knobs, ListOptions, Question, Reason, Scored, SearchOptions};
 use proptest::prelude::*;
 
 const N_ITEMS: usize = 3000;
@@ -25,16 +27,35 @@ fn model(item_bias: bool) -> Model {
         row.iter_mut().zip(&centre).for_each(|(value, centre)| *value = 30.0 * centre + 10.0 * *value);
     }
     if let Some(bias) = &mut parameters.item_bias {
-        bias.iter_mut().enumerate().for_each(|(i, b)| *b = (i % 5) as f32 * 0.1);
+        bias.row_mut(0).iter_mut().take(N_ITEMS).enumerate().for_each(|(i, b)| *b = (i % 5) as f32 * 0.1);
     }
     let counts = (0..N_ITEMS as u32).map(|item| 1 + item * item % 997).collect();
     let ids = Arc::new(IdMap::range(N_ITEMS));
-    Model::new(parameters, ids, counts, Description::new(config)).unwrap()
+    Model::of_parameters(&config, parameters, ids, counts).unwrap()
 }
 
-fn search(model: &Model, recall: f64) -> Search {
-    let options = SearchOptions { recall, codewords: Some(16), n_queries: 300, ..SearchOptions::default() };
-    Search::calibrate(model, None, &options).unwrap()
+fn options(recall: f64) -> SearchOptions {
+    let mut options = SearchOptions::default();
+    (options.recall, options.codewords, options.n_queries) = (recall, Some(16), 300);
+    options
+}
+
+/// As [`model`], with a search of this recall.
+fn searchable(item_bias: bool, recall: f64) -> Model {
+    let mut model = model(item_bias);
+    model.calibrate(None, &options(recall)).unwrap();
+    model
+}
+
+/// The best `n` for a history, with what `change` sets beside.
+fn asked(history: &[ItemId], n: usize, change: impl FnOnce(&mut ListOptions)) -> Question {
+    let mut list = ListOptions::best(n);
+    change(&mut list);
+    Question::of(history).with(list)
+}
+
+fn answer(model: &Model, question: &Question) -> Answer {
+    model.answer(std::slice::from_ref(question)).pop().unwrap().unwrap()
 }
 
 fn plain(items: &[ItemId]) -> History<'_> {
@@ -42,11 +63,13 @@ fn plain(items: &[ItemId]) -> History<'_> {
 }
 
 fn scores(model: &Model, history: &[ItemId]) -> Vec<f32> {
-    let p = model.parameters();
-    let query = encode(p, 1, |_| plain(history));
-    let dot =
-        |item: usize| -> f32 { p.items.vectors.row(item).iter().zip(query.row(0)).map(|(a, b)| a * b).sum() };
-    (0..N_ITEMS).map(|item| dot(item) + p.items.bias.map_or(0.0, |bias| bias[item])).collect()
+    let network = model.network().unwrap();
+    let query = encode(network, 1, |_| plain(history));
+    let items = network.tables.items;
+    let dot = |item: usize| -> f32 { items.row(item).iter().zip(query.row(0)).map(|(a, b)| a * b).sum() };
+    (0..N_ITEMS)
+        .map(|item| dot(item) + network.tables.item_bias.map_or(0.0, |bias| bias.row(0)[item]))
+        .collect()
 }
 
 fn items(most: usize) -> impl Strategy<Value = Vec<ItemId>> {
@@ -64,17 +87,12 @@ proptest! {
         keep_seen: bool,
         item_bias: bool,
     ) {
-        let model = model(item_bias);
-        let search = search(&model, 0.8);
-        let request = Request {
-            history: plain(&history),
-            user: None,
-            n,
-            exclude: &exclude,
-            only: only.as_deref(),
-            keep_seen,
-        };
-        let (list, method) = model.recommend_with(&request, &Knobs::default(), Some(&search)).unwrap();
+        let model = searchable(item_bias, 0.8);
+        let question = asked(&history, n, |list| {
+            list.approximate = true;
+            (list.exclude, list.only, list.keep_seen) = (exclude.clone(), only.clone(), keep_seen);
+        });
+        let Answer { items: list, is_approximate, .. } = answer(&model, &question);
         let allowed = |item: ItemId| {
             !exclude.contains(&item)
                 && (keep_seen || !history.contains(&item))
@@ -96,51 +114,54 @@ proptest! {
             );
         }
         if only.is_some() {
-            prop_assert_eq!(method, Method::Exact);
+            prop_assert!(!is_approximate);
         }
     }
 }
 
 #[test]
 fn a_search_reaches_its_recall_on_part_of_the_catalogue() {
-    let model = model(false);
-    let search = search(&model, 0.95);
-    let calibration = search.calibration();
+    let model = searchable(false, 0.95);
+    let calibration = model.description().search.unwrap();
     // One standard error above the target is aimed at, and the check is another sample with an error of its own.
     assert!(calibration.recall > 0.94, "{calibration:?}");
     assert!(calibration.scored_share < 0.6, "{calibration:?}");
     let (mut found, mut wanted) = (0, 0);
     for at in 0..200 {
         let history = [at * 13 % 3000, at * 29 % 3000, (at * 7 + 1) % 3000];
-        let request = Request { history: plain(&history), n: 20, ..Request::default() };
-        let exact = model.recommend(&request).unwrap();
-        let (list, method) = model.recommend_with(&request, &Knobs::default(), Some(&search)).unwrap();
-        assert_eq!(method, Method::Approximate);
+        let exact = model.recommend(&asked(&history, 20, |_| ())).unwrap();
+        let list = answer(&model, &asked(&history, 20, |list| list.approximate = true));
+        assert!(list.is_approximate);
         wanted += exact.len();
-        found += exact.iter().filter(|scored| list.contains(scored)).count();
+        found += exact.iter().filter(|scored| list.items.contains(scored)).count();
     }
     assert!(found as f64 / wanted as f64 > 0.88, "{found} of {wanted}");
 }
 
 #[test]
-fn a_search_needs_an_index_and_a_recall_that_can_be() {
-    let model = model(false);
-    let refused = |options| Search::calibrate(&model, None, &options).unwrap_err().to_string();
-    assert!(refused(SearchOptions::default()).contains("no index"));
-    assert!(refused(SearchOptions { recall: 1.5, ..SearchOptions::default() }).contains("recall 1.5"));
-    assert!(refused(SearchOptions { codewords: Some(300), ..SearchOptions::default() }).contains("1 to 256"));
-    assert!(Search::stored(&model).unwrap_err().to_string().contains("without a calibrated search"));
+fn a_search_needs_a_recall_that_can_be_and_without_an_index_lists_are_exact() {
+    let refused = |options: SearchOptions| model(false).calibrate(None, &options).unwrap_err().to_string();
+    assert!(refused(options(1.5)).contains("recall 1.5"));
+    let mut many = options(0.9);
+    many.codewords = Some(300);
+    assert!(refused(many).contains("1 to 256"));
+    let mut model = model(false);
+    model.calibrate(None, &SearchOptions::default()).unwrap();
+    assert_eq!(model.description().search, None, "there is no index to search");
+    let list = answer(&model, &asked(&[3], 5, |list| list.approximate = true));
+    assert!(!list.is_approximate && list.items == model.recommend(&asked(&[3], 5, |_| ())).unwrap());
 }
 
 #[test]
 fn a_popularity_penalty_is_taken_from_every_score() {
     let model = model(true);
     let history = [5, 77, 1003];
-    let knobs = Knobs { popularity_penalty: 0.7, ..Knobs::default() };
     for only in [None, Some((0..N_ITEMS as ItemId).collect::<Vec<_>>())] {
-        let request =
-            Request { history: plain(&history), n: 50, only: only.as_deref(), ..Request::default() };
-        let (list, _) = model.recommend_with(&request, &knobs, None).unwrap();
+        let question = asked(&history, 50, |list| {
+            list.only = only;
+            list.knobs.popularity_penalty = 0.7;
+        });
+        let list = model.recommend(&question).unwrap();
         let penalised =
             |(item, score): (usize, &f32)| score - 0.7 * (model.item_counts()[item] as f32).ln_1p();
         let mut expected: Vec<(f32, usize)> = scores(&model, &history)
@@ -158,7 +179,7 @@ fn a_popularity_penalty_is_taken_from_every_score() {
 
 /// The definition, with every similarity computed anew for every pick.
 fn naive_mmr(model: &Model, candidates: &[Scored], n: usize, diversity: f32) -> Vec<ItemId> {
-    let vector = |item: ItemId| model.parameters().items.vectors.row(item as usize).to_vec();
+    let vector = |item: ItemId| model.network().unwrap().tables.items.row(item as usize).to_vec();
     let cosine = |a: ItemId, b: ItemId| {
         let (a, b) = (vector(a), vector(b));
         let dot = |x: &[f32], y: &[f32]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f32>();
@@ -183,21 +204,19 @@ fn naive_mmr(model: &Model, candidates: &[Scored], n: usize, diversity: f32) -> 
 fn diverse_lists_follow_maximal_marginal_relevance() {
     let model = model(false);
     let history = [5, 77, 1003];
-    let list = |n, diversity| {
-        let request = Request { history: plain(&history), n, ..Request::default() };
-        model.recommend_with(&request, &Knobs { diversity, ..Knobs::default() }, None).unwrap().0
-    };
+    let list =
+        |n, diversity| model.recommend(&asked(&history, n, |list| list.knobs.diversity = diversity)).unwrap();
     let candidates = list(160, 0.0);
     for diversity in [0.1, 0.4, 0.9] {
         let picked: Vec<ItemId> = list(20, diversity).iter().map(|scored| scored.item).collect();
         assert_eq!(picked, naive_mmr(&model, &candidates, 20, diversity));
     }
     // All that is allowed comes, however diverse.
-    let only: Vec<ItemId> = (0..7).collect();
-    let request = Request { n: 20, only: Some(&only), ..Request::default() };
-    let (all, _) =
-        model.recommend_with(&request, &Knobs { diversity: 1.0, ..Knobs::default() }, None).unwrap();
-    assert_eq!(all.len(), 7);
+    let question = asked(&[], 20, |list| {
+        list.only = Some((0..7).collect());
+        list.knobs.diversity = 1.0;
+    });
+    assert_eq!(model.recommend(&question).unwrap().len(), 7);
 }
 
 #[test]
@@ -210,9 +229,11 @@ fn draws_at_a_temperature_follow_the_softmax_without_replacement() {
     let total: f64 = weight.iter().sum();
     let (mut first, draws) = ([0usize; 6], 4000);
     for seed in 0..draws {
-        let request = Request { history: plain(&[100]), n: 6, only: Some(&only), ..Request::default() };
-        let knobs = Knobs { temperature, seed, ..Knobs::default() };
-        let (list, _) = model.recommend_with(&request, &knobs, None).unwrap();
+        let question = asked(&[100], 6, |list| {
+            list.only = Some(only.clone());
+            list.knobs = Knobs { temperature, seed, ..Knobs::default() };
+        });
+        let list = model.recommend(&question).unwrap();
         let mut items: Vec<ItemId> = list.iter().map(|scored| scored.item).collect();
         first[items[0] as usize] += 1;
         assert!((list[0].score - logits[items[0] as usize]).abs() < 1e-3, "scores come without the noise");
@@ -233,13 +254,15 @@ fn reasons_are_what_the_score_loses_without_each_item() {
     let history = [5, 77, 1003, 2000];
     let weights = [1.0, 3.0, 0.5, 2.0];
     let with = |items: &[ItemId], weights: &[f32], item: ItemId| {
-        let history = History { items, weights: Some(weights) };
-        let request = Request { history, n: 1, only: Some(&[item]), keep_seen: true, ..Request::default() };
-        model.recommend(&request).unwrap()[0].score
+        let mut question = asked(items, 1, |list| (list.only, list.keep_seen) = (Some(vec![item]), true));
+        question.weights = Some(weights.to_vec());
+        model.recommend(&question).unwrap()[0].score
     };
-    let items = [9, 40, 1234];
-    let reasons = model.explain(History { items: &history, weights: Some(&weights) }, &items, 10).unwrap();
-    for (&item, reasons) in items.iter().zip(&reasons) {
+    let mut question = asked(&history, 3, |list| (list.only, list.reasons) = (Some(vec![9, 40, 1234]), 10));
+    question.weights = Some(weights.to_vec());
+    let Answer { items, reasons, .. } = answer(&model, &question);
+    assert_eq!((items.len(), reasons.len()), (3, 3));
+    for (&Scored { item, .. }, reasons) in items.iter().zip(&reasons) {
         let whole = with(&history, &weights, item);
         let mut positive = 0.0;
         for left_out in 0..4 {
@@ -264,13 +287,13 @@ fn reasons_are_what_the_score_loses_without_each_item() {
 #[test]
 fn one_item_is_the_only_reason_and_an_empty_history_gives_none() {
     let model = model(false);
-    let best = model.recommend(&Request { history: plain(&[8]), ..Request::default() }).unwrap();
-    let items: Vec<ItemId> = best.iter().map(|scored| scored.item).collect();
-    for reasons in model.explain(plain(&[8]), &items, 3).unwrap() {
+    let explained = |history: &[ItemId]| -> Vec<Vec<Reason>> {
+        answer(&model, &asked(history, 10, |list| list.reasons = 3)).reasons
+    };
+    for reasons in explained(&[8]) {
         assert!(reasons.len() == 1 && reasons[0].item == 8 && reasons[0].share == 1.0, "{reasons:?}");
     }
-    assert_eq!(model.explain(History::default(), &[3, 4], 3).unwrap(), [vec![], vec![]]);
-    assert!(model.explain(History::default(), &[9999], 3).is_err());
+    assert_eq!(explained(&[]), vec![vec![]; 10]);
 }
 
 #[test]
@@ -281,7 +304,8 @@ fn knobs_out_of_range_are_refused_by_name() {
         (Knobs { temperature: f32::NAN, ..Knobs::default() }, "temperature"),
         (Knobs { popularity_penalty: -1.0, ..Knobs::default() }, "popularity_penalty"),
     ] {
-        let error = model.recommend_with(&Request::default(), &knobs, None).unwrap_err().to_string();
+        let question = asked(&[], 10, |list| list.knobs = knobs);
+        let error = model.recommend(&question).unwrap_err().to_string();
         assert!(error.contains(name), "{error}");
     }
 }
@@ -290,38 +314,35 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
     fn a_list_made_together_with_others_is_the_one_made_alone(
-        asked in prop::collection::vec(
+        questions in prop::collection::vec(
             (items(20), items(30), prop::option::weighted(0.2, items(800)), 0usize..60, 0u8..6),
             0..12,
         ),
         small: bool,
     ) {
-        let model = if small { model(true).with_small_items() } else { model(true) };
-        let search = search(&model, 0.8);
-        let asked: Vec<Asked<'_>> = asked
+        let model = if small { searchable(true, 0.8).with_small_items() } else { searchable(true, 0.8) };
+        let questions: Vec<Question> = questions
             .iter()
             .map(|(history, exclude, only, n, kind)| {
-                let mut history = plain(history);
-                if *kind == 5 {
-                    // One weight too few: refused, and no matter to the others.
-                    history.weights = Some(&[]);
-                }
-                Asked {
-                    request: Request { history, n: *n, exclude, only: only.as_deref(), ..Request::default() },
-                    knobs: Knobs {
+                let mut question = asked(history, *n, |list| {
+                    (list.exclude, list.only) = (exclude.clone(), only.clone());
+                    list.approximate = *kind == 4;
+                    list.knobs = Knobs {
                         popularity_penalty: if *kind == 1 { 0.5 } else { 0.0 },
                         temperature: if *kind == 2 { 0.7 } else { 0.0 },
                         diversity: if *kind == 3 { 0.5 } else { 0.0 },
                         seed: 5,
-                    },
-                    search: (*kind == 4).then_some(&search),
-                }
+                    };
+                });
+                // Weights for none of the items: refused, and no matter to the others.
+                question.weights = (*kind == 5).then(Vec::new);
+                question
             })
             .collect();
-        let together = model.recommend_together(&asked);
-        prop_assert_eq!(together.len(), asked.len());
-        for (together, asked) in together.into_iter().zip(&asked) {
-            let alone = model.recommend_with(&asked.request, &asked.knobs, asked.search);
+        let together = model.answer(&questions);
+        prop_assert_eq!(together.len(), questions.len());
+        for (together, question) in together.into_iter().zip(&questions) {
+            let alone = model.answer(std::slice::from_ref(question)).pop().unwrap();
             match (together, alone) {
                 (Ok(together), Ok(alone)) => prop_assert_eq!(together, alone),
                 (together, alone) => prop_assert!(together.is_err() && alone.is_err()),
@@ -338,10 +359,9 @@ fn lists_over_small_items_have_exact_scores_and_nearly_every_item() {
     for at in 0..200 {
         let history = [at * 13 % 3000, at * 29 % 3000, (at * 7 + 1) % 3000];
         for knobs in [Knobs::default(), Knobs { popularity_penalty: 0.3, ..Knobs::default() }] {
-            let request = Request { history: plain(&history), n: 20, ..Request::default() };
-            let (exact, _) = full.recommend_with(&request, &knobs, None).unwrap();
-            let (list, method) = small.recommend_with(&request, &knobs, None).unwrap();
-            assert_eq!((list.len(), method), (20, Method::Exact));
+            let question = asked(&history, 20, |list| list.knobs = knobs);
+            let (exact, list) = (full.recommend(&question).unwrap(), small.recommend(&question).unwrap());
+            assert_eq!(list.len(), 20);
             wanted += exact.len();
             for scored in &exact {
                 let same = list.iter().find(|other| other.item == scored.item);
@@ -356,6 +376,5 @@ fn lists_over_small_items_have_exact_scores_and_nearly_every_item() {
     assert!(found * 1000 >= wanted * 999, "{found} of {wanted}");
     // All that are allowed, where these are fewer than asked for.
     let exclude: Vec<ItemId> = (5..N_ITEMS as ItemId).collect();
-    let request = Request { n: 50, exclude: &exclude, ..Request::default() };
-    assert_eq!(small.recommend_with(&request, &Knobs::default(), None).unwrap().0.len(), 5);
+    assert_eq!(small.recommend(&asked(&[], 50, |list| list.exclude = exclude)).unwrap().len(), 5);
 }

@@ -2,16 +2,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use fastvae::data::{GenerateOptions, Generator, Interactions, Split};
-use fastvae::eval::evaluate;
-use fastvae::train::{Control, VALIDATION_METRIC};
+use std::sync::Arc;
+
+use fastvae::data::{GenerateOptions, Interactions, Split, generate};
+use fastvae::internals::eval::evaluate;
+use fastvae::internals::train::{TrainingInternals, VALIDATION_METRIC};
+use fastvae::train::{Control, Finish, Refit, TrainOptions};
 use fastvae::{Config, Training};
 
 fn parts() -> (Interactions, Interactions) {
     let options = GenerateOptions { users: 150, items: 80, interactions: 2000, ..GenerateOptions::default() };
-    let data = Generator::new(options).unwrap().interactions().unwrap();
+    let data = generate(options).unwrap();
     let parts = Split::Ratio(0.8).apply(&data, 0).unwrap();
     (parts.train, parts.test)
+}
+
+/// What a run is told of the part that it is to stop by.
+fn with(validation: Interactions) -> TrainOptions {
+    let mut options = TrainOptions::default();
+    options.validation = Some(Arc::new(validation));
+    options
 }
 
 fn config() -> Config {
@@ -22,20 +32,22 @@ fn config() -> Config {
 fn a_given_validation_part_is_what_is_measured_and_nothing_is_held_out() {
     let (train, test) = parts();
     let config = Config { validate_every: 5, ..config() };
-    let mut run = Training::with_validation(&config, train.clone(), test.clone()).unwrap();
+    let mut run = Training::new(train.clone(), &config, with(test.clone())).unwrap();
     assert_eq!(run.train_part().n_interactions(), train.n_interactions());
-    run.run(|_, _| Ok(Control::Continue)).unwrap();
+    run.run(|_| Control::Continue).unwrap();
     let told = run.records().last().unwrap().validation.unwrap();
-    let model = run.into_model().unwrap();
-    let evaluation = evaluate(model.parameters(), &train, &test, &[VALIDATION_METRIC]).unwrap();
+    let model = run.finish(Finish::default()).unwrap();
+    let evaluation = evaluate(&model, &train, &test, &[VALIDATION_METRIC]).unwrap();
     assert_eq!(evaluation.mean(VALIDATION_METRIC), Some(told));
+    assert_eq!(model.description().validation.as_ref(), Some(&evaluation));
+    assert_eq!(model.description().learned.unwrap().share(), 1.0);
 }
 
 #[test]
 fn a_validation_part_of_other_users_items_or_nothing_is_refused() {
     let (train, test) = parts();
     let refused = |validation: Interactions| {
-        Training::with_validation(&config(), train.clone(), validation).unwrap_err().to_string()
+        Training::new(train.clone(), &config(), with(validation)).unwrap_err().to_string()
     };
     let fewer_users = test.select_users(&(0..100).collect::<Vec<_>>()).unwrap();
     assert!(refused(fewer_users).contains("100 x 80 users and items, the data is 150 x 80"));
@@ -43,4 +55,36 @@ fn a_validation_part_of_other_users_items_or_nothing_is_refused() {
     assert!(refused(fewer_items).contains("150 x 70"));
     let nothing = test.partition(&vec![false; test.n_interactions()]).0;
     assert!(refused(nothing).contains("has 0 interactions"));
+}
+
+/// A run that holds a fifth of a tenth of the users out.
+fn held_out(refit: Refit) -> fastvae::Model {
+    let (train, _) = parts();
+    let config = Config { patience: 2, validate_every: 1, ..config() };
+    let mut options = TrainOptions::default();
+    options.refit = refit;
+    let mut run = Training::new(train.clone(), &config, options).unwrap();
+    run.run(|_| Control::Continue).unwrap();
+    let mut finish = Finish::default();
+    finish.data = Some(Arc::new(train));
+    finish.store_users = true;
+    run.finish(finish).unwrap()
+}
+
+#[test]
+fn what_was_held_out_to_choose_the_epochs_is_learned_where_it_is_much_and_told_where_it_is_not() {
+    let (train, _) = parts();
+    let model = held_out(Refit::Never);
+    let learned = model.description().learned.unwrap();
+    assert!(!learned.refit && learned.of == train.n_interactions() && learned.share() < 1.0, "{learned:?}");
+    // Whatever was held out, what is stored is all that was given.
+    assert_eq!(model.users().unwrap().items(), train.items());
+    let model = held_out(Refit::On(Arc::new(train.clone())));
+    let learned = model.description().learned.unwrap();
+    assert!(learned.refit && learned.share() == 1.0, "{learned:?}");
+    let chosen = model.description().epochs.iter().filter(|epoch| epoch.refit).count();
+    assert_eq!(learned.epochs, Some(chosen));
+    assert!(
+        model.description().validation.as_ref().unwrap().metrics[&VALIDATION_METRIC].standard_error.is_some()
+    );
 }

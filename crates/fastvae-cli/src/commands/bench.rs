@@ -9,10 +9,11 @@ use clap::Args;
 use fastvae::Config;
 use fastvae::config::ModelKind;
 use fastvae::data::{Interactions, read};
-use fastvae::math::simd;
-use fastvae::plan::MemoryPlan;
-use fastvae::resources;
-use fastvae::train::{Control, EpochRecord, Event, Training};
+use fastvae::internals::math::simd;
+use fastvae::internals::plan::MemoryPlan;
+use fastvae::internals::resources;
+use fastvae::internals::train::TrainingInternals;
+use fastvae::train::{Control, EpochRecord, Event, TrainOptions, Training};
 use serde_json::{Value, json};
 
 use crate::data_flags::{CoreFlag, DataFlags};
@@ -78,7 +79,8 @@ impl Bench {
         warn_of_memory(&configs, &data);
         let mut contenders = Vec::with_capacity(configs.len());
         for (change, config) in configs {
-            let training = Training::new(&config, data.clone()).with_context(|| whose(&change))?;
+            let training = Training::new(data.clone(), &config, TrainOptions::default())
+                .with_context(|| whose(&change))?;
             contenders.push(Contender { change, training });
         }
         let wanted = contenders.iter().filter_map(Contender::interval).fold(self.rounds, usize::max);
@@ -166,9 +168,9 @@ fn warn_of_memory(configs: &[(String, Config)], data: &Interactions) {
 
 impl Contender {
     fn train_an_epoch(&mut self) -> Result<()> {
-        let one = self.training.run(|_, event| {
+        let one = self.training.run(|event| {
             let over = matches!(event, Event::Epoch(_)) || interrupt::requested();
-            Ok(if over { Control::Stop } else { Control::Continue })
+            if over { Control::Stop } else { Control::Continue }
         });
         one.with_context(|| whose(&self.change))?;
         Ok(())

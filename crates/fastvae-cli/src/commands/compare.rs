@@ -7,11 +7,13 @@ mod summary;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use fastvae::data::{Split, fold, read};
+use fastvae::data::{Split, read};
 use fastvae::eval::{Measure, Metric};
+use fastvae::internals::data::fold;
 
 use crate::commands::with_threads;
 use crate::data_flags::{CoreFlag, DataFlags};
@@ -107,6 +109,7 @@ impl Compare {
                 }
                 n => fold(&data, n, at, self.seed)?,
             };
+            let train = Arc::new(train);
             for (place, &model) in models.iter().enumerate() {
                 let task = Task {
                     model,

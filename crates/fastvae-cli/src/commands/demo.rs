@@ -7,24 +7,23 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use fastvae::Config;
-use fastvae::data::{GenerateOptions, Generator, Interactions, ItemId, Split, Statistics, UserId};
+use fastvae::data::{GenerateOptions, Interactions, ItemId, Split, UserId};
 use fastvae::eval::{Measure, Metric};
-use fastvae::model_file::Model;
-use fastvae::recommend::{Request, Search, SearchOptions};
-use fastvae::resources;
-use fastvae::train::{EpochRecord, Outcome, Training};
+use fastvae::internals::data::Generator;
+use fastvae::internals::resources;
+use fastvae::recommend::{ListOptions, Question};
+use fastvae::train::{Finish, Outcome, Refit, TrainOptions, Training};
+use fastvae::{Config, Model};
 use fastvae_server::Options;
 use serde_json::{Map, Value, json};
 
-use crate::commands::recommend::scored_json;
 use crate::commands::serve;
 use crate::display::{seconds, thousands};
 use crate::failure;
 use crate::fit::fit;
 use crate::interrupt;
 use crate::output::{check_writable, print, print_json};
-use crate::scores::Scores;
+use crate::scores::{Held, Scores};
 
 /// Titles shown of a history, and of a list of recommendations.
 const SHOWN: usize = 8;
@@ -111,32 +110,38 @@ impl Demo {
                 thousands(data.n_interactions())
             ))?;
         }
-        let mut training = Training::new(&config, parts.train.clone())?;
+        // Who keeps the model wants one of everything; what is shown of it is measured before.
+        let kept = self.output.is_some() || self.serve;
+        let (data, train) = (Arc::new(data), Arc::new(parts.train));
+        let mut options = TrainOptions::default();
+        options.refit = if kept { Refit::On(Arc::clone(&data)) } else { Refit::Never };
+        let mut training = Training::new(Arc::clone(&train), &config, options)?;
         interrupt::watch()?;
-        if fit(&mut training, None, None)? == Outcome::Interrupted {
+        let counts = train.item_counts();
+        let held = Held { histories: &train, test: &parts.test, counts: &counts, cut_offs: &[10, 20, 50] };
+        let mut scores = None;
+        let outcome = fit(&mut training, None, None, |training| {
+            scores = Some(Scores::of_training(training, &held, "the hidden fifth")?);
+            Ok(())
+        })?;
+        let (Outcome::Finished, Some(scores)) = (outcome, scores) else {
             eprintln!("interrupted");
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
-        }
-        let counts = parts.train.item_counts();
-        let scores = Scores::of_training(&mut training, &counts, &parts.train, &parts.test, &[10, 20, 50])?;
-        let records = training.records().to_vec();
-        let mut model = training.into_model()?;
-        let description = model.description_mut();
-        description.evaluation = Some(scores.model.clone());
-        description.statistics = Some(serde_json::to_value(Statistics::of(&parts.train))?);
-        if model.index().is_some() {
-            let search = Search::calibrate(&model, Some(&parts.train), &SearchOptions::default())?;
-            model.description_mut().search = Some(search.calibration());
-        }
-        let model = model.with_titles(generator.titles())?.with_users(Arc::new(parts.train.clone()))?;
+        };
+        let mut with = Finish::default();
+        with.data = Some(Arc::clone(&data));
+        with.titles = Some(generator.titles());
+        with.store_users = true;
+        let model = training.finish(with)?;
         if let Some(path) = &self.output {
             model.save(path)?;
         }
-        let examples = examples(&generator, &parts.train);
+        let shown =
+            Shown { examples: examples(&generator, &train), model: &model, scores, histories: &train };
         if self.json {
-            self.print_json(&model, &records, &scores, &parts.train, &examples)?;
+            self.print_json(&shown)?;
         } else {
-            self.print_text(&generator, &model, &records, &scores, &parts.train, &examples)?;
+            self.print_text(&generator, &shown)?;
         }
         if self.serve {
             self.serve(&model)?;
@@ -177,27 +182,20 @@ impl Demo {
         }
     }
 
-    fn print_text(
-        &self,
-        generator: &Generator,
-        model: &Model,
-        records: &[EpochRecord],
-        scores: &Scores,
-        train: &Interactions,
-        examples: &[UserId],
-    ) -> Result<()> {
-        let total: f64 = records.iter().map(|record| record.seconds).sum();
+    fn print_text(&self, generator: &Generator, shown: &Shown<'_>) -> Result<()> {
+        let Shown { model, scores, histories, examples } = shown;
+        let (n_epochs, total) = shown.training();
         let mean = |metric| scores.model.mean(metric).unwrap_or_default();
         let baseline = |metric| scores.popularity.mean(metric).unwrap_or_default();
-        let mut text = format!("{} epochs in {}.\n\n{}", records.len(), seconds(total), scores.table());
+        let mut text = format!("{n_epochs} epochs in {}.\n\n{}", seconds(total), scores.table());
         let metric = Metric::new(Measure::Ndcg, 10);
         text.push_str(&format!(
             "\nndcg@10 is {:.1} times that of recommending the most popular items to everyone.\n",
             mean(metric) / baseline(metric).max(1e-9)
         ));
         for &user in examples {
-            let row = train.row(user as usize);
-            let best = model.recommend(&Request { history: row.into(), n: SHOWN, ..Request::default() })?;
+            let row = histories.row(user as usize);
+            let best = model.recommend(&shown.question(user, SHOWN))?;
             text.push_str(&format!(
                 "\nUser {user} knows {} items, mostly {}:\n",
                 row.items.len(),
@@ -213,7 +211,7 @@ impl Demo {
         }
         match &self.output {
             Some(path) => text.push_str(&format!(
-                "\nThe model is {0}. Try: fastvae inspect {0}, fastvae recommend {0} --user {1}\n",
+                "\nThe model is {0}, trained again on everything. Try: fastvae inspect {0}, fastvae recommend {0} --user {1}\n",
                 path.display(),
                 examples.first().copied().unwrap_or_default()
             )),
@@ -224,37 +222,51 @@ impl Demo {
         print(&text)
     }
 
-    fn print_json(
-        &self,
-        model: &Model,
-        records: &[EpochRecord],
-        scores: &Scores,
-        train: &Interactions,
-        examples: &[UserId],
-    ) -> Result<()> {
+    fn print_json(&self, shown: &Shown<'_>) -> Result<()> {
         let mut object = Map::new();
-        scores.add_to(&mut object);
-        let seconds: f64 = records.iter().map(|record| record.seconds).sum();
-        let mut shown = Vec::new();
-        for &user in examples {
-            let history = train.row(user as usize);
-            let best = model.recommend(&Request { history: history.into(), ..Request::default() })?;
-            let titles: Vec<_> = history.items.iter().map(|&item| model.title(item)).collect();
-            shown.push(json!({ "user": user, "history": titles, "items": scored_json(model, &best) }));
-        }
+        shown.scores.add_to(&mut object);
+        let (n_epochs, seconds) = shown.training();
+        let model = shown.model;
+        let example = |&user: &UserId| -> Result<Value> {
+            let best = model.recommend(&shown.question(user, 10))?;
+            let history = shown.histories.row(user as usize).items;
+            let titles: Vec<_> = history.iter().map(|&item| model.title(item)).collect();
+            Ok(json!({ "user": user, "history": titles, "items": model.named(&best.into()) }))
+        };
         let entries = json!({
-            "epochs": records.len(),
+            "epochs": n_epochs,
             "seconds": seconds,
             "peak_rss_bytes": resources::peak_memory(),
             "n_users": self.users,
             "n_items": self.items,
             "model_path": self.output,
-            "examples": shown,
+            "examples": shown.examples.iter().map(example).collect::<Result<Vec<_>>>()?,
         });
         if let Value::Object(entries) = entries {
             object.extend(entries);
         }
         print_json(&object)
+    }
+}
+
+/// What is shown of a finished training.
+struct Shown<'a> {
+    model: &'a Model,
+    scores: Scores,
+    /// What is shown to the model of each user.
+    histories: &'a Interactions,
+    examples: Vec<UserId>,
+}
+
+impl Shown<'_> {
+    /// Epochs until they were chosen, and their seconds.
+    fn training(&self) -> (usize, f64) {
+        let records = self.model.description().epochs.iter().filter(|record| !record.refit);
+        (records.clone().count(), records.map(|record| record.seconds).sum())
+    }
+
+    fn question(&self, user: UserId, n: usize) -> Question {
+        Question::for_viewer(self.histories.row(user as usize)).with(ListOptions::best(n))
     }
 }
 

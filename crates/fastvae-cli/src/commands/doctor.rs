@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use clap::Args;
-use fastvae::backend;
-use fastvae::math::simd;
-use fastvae::resources;
+use fastvae::internals::backend;
+use fastvae::internals::math::simd;
+use fastvae::internals::resources;
 use serde_json::json;
 
 use crate::display::{bytes, plain, text};

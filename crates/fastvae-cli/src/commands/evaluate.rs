@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use fastvae::baseline::{self, Recommender};
-use fastvae::data::{Interactions, ReadReport, read_aligned, read_with_items};
+use fastvae::Model;
+use fastvae::data::Interactions;
+use fastvae::internals::data::{ReadReport, read_aligned, read_with_items};
 use serde_json::{Map, Value};
 
 use crate::data_flags::DataFlags;
+use crate::described;
 use crate::display::{seconds, thousands};
 use crate::output::{print, print_json};
-use crate::scores::{CutOffs, Scores};
+use crate::scores::{CutOffs, Held, Scores};
 
 /// Measure how well a model ranks interactions that it has not seen
 #[derive(Debug, Args)]
@@ -53,14 +55,23 @@ pub struct Evaluate {
 impl Evaluate {
     /// Evaluates and prints.
     pub fn run(self) -> Result<()> {
-        let model = baseline::load(&self.model)?;
-        let model = model.as_ref();
+        let model = &Model::load(&self.model)?;
+        if let Some(learned) = model.description().learned.filter(|_| self.history.is_none()) {
+            tracing::info!(
+                "histories are the stored ones; the model learned from {}",
+                described::learned(&learned)
+            );
+        }
         let histories = self.histories(model)?;
         let (test, report) =
             read_aligned(&self.test, &self.reading.options(), histories.user_ids(), model.item_ids())?;
         warn_of_unknown(&report);
         let scores = super::with_threads(self.threads, || {
-            Scores::of(model, model.item_counts(), &histories, &test, &self.cut_offs.at)
+            let counts = model.item_counts();
+            Scores::of(
+                model,
+                &Held { histories: &histories, test: &test, counts, cut_offs: &self.cut_offs.at },
+            )
         })??;
         if self.json {
             let mut object = Map::new();
@@ -82,7 +93,7 @@ impl Evaluate {
         ))
     }
 
-    fn histories(&self, model: &dyn Recommender) -> Result<Arc<Interactions>> {
+    fn histories(&self, model: &Model) -> Result<Arc<Interactions>> {
         match (&self.history, model.users()) {
             (Some(path), _) => {
                 let (rows, report) = read_with_items(path, &self.reading.options(), model.item_ids())?;

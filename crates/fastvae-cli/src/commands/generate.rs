@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use fastvae::data::{CacheWriter, GenerateOptions, Generator, IdMap, ItemId, TableWriter};
+use fastvae::data::{GenerateOptions, IdMap, ItemId};
+use fastvae::internals::data::Generator;
+use fastvae::internals::data::{CacheWriter, TableWriter};
 use serde_json::json;
 
 use crate::display::thousands;

@@ -6,16 +6,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use fastvae::baseline::{Baseline, Recommender, is_baseline};
-use fastvae::data::{Statistics, read_with_report};
-use fastvae::model_file::Model;
+use fastvae::Model;
+use fastvae::data::Statistics;
+use fastvae::internals::data::read_with_report;
+use fastvae::internals::model::ModelInternals;
 use serde_json::{Map, Value, json};
 
 use crate::data_flags::{CoreFlag, DataFlags};
+use crate::described;
 use crate::display::{self, bytes, thousands};
 use crate::failure;
 use crate::output::{print, print_json};
-use crate::scores::{add_metrics, scores_table};
+use crate::scores::add_metrics;
 
 /// Show what a file of interactions or a model holds
 #[derive(Debug, Args)]
@@ -93,130 +95,68 @@ impl Inspect {
 
     fn model(&self) -> Result<()> {
         let size = std::fs::metadata(&self.file).map_err(|e| failure::io(&self.file, e))?.len();
-        if is_baseline(&self.file)? {
-            let baseline = Baseline::load(&self.file)?;
-            return match self.json {
-                true => print_json(&baseline_json(&baseline, size)?),
-                false => print(&baseline_text(&baseline, size)?),
-            };
-        }
         let model = Model::load(&self.file)?;
-        if self.json { print_json(&model_json(&model, size)?) } else { print(&model_text(&model, size)?) }
+        if self.json { print_json(&model_json(&model, size)) } else { print(&model_text(&model, size)?) }
     }
 }
 
-fn model_json(model: &Model, size: u64) -> Result<Map<String, Value>> {
-    let (parameters, description) = (model.parameters(), model.description());
+fn model_json(model: &Model, size: u64) -> Map<String, Value> {
+    let description = model.description();
     let mut object = Map::new();
     if let Some(evaluation) = &description.evaluation {
         add_metrics(evaluation, &mut object);
     }
+    object.extend(described::sizes(model));
     let entries = json!({
-        "n_items": model.n_items(),
-        "n_parameters": parameters.n_parameters(),
-        "hidden": parameters.hidden(),
-        "latent": parameters.latent(),
         "bytes": size,
-        "titles": model.titles().is_some(),
-        "stored_users": model.users().map(|users| users.n_users()),
-        "index": model.index().is_some(),
-        "epochs": description.epochs.len(),
-        "version": description.trained_by,
+        "epochs": description.epochs.iter().filter(|record| !record.refit).count(),
+        "version": description.library_version,
         "statistics": description.statistics,
-        "config": description.config,
+        "config": description.settings,
     });
     if let Value::Object(entries) = entries {
         object.extend(entries);
     }
-    Ok(object)
+    described::add_to(description, &mut object);
+    object
 }
 
 fn model_text(model: &Model, size: u64) -> Result<String> {
-    let (parameters, description) = (model.parameters(), model.description());
+    let description = model.description();
     let mut table = display::plain();
-    let yes_or_no = |yes: bool| if yes { "yes" } else { "no" };
-    let titled = model
-        .titles()
-        .map_or(0, |titles| (0..model.n_items() as u32).filter(|&item| titles.get(item).is_some()).count());
+    let titled = (0..model.n_items() as u32).filter(|&item| model.title(item).is_some()).count();
+    table.add_row(["model", model.name()]);
     table.add_row(["items", &thousands(model.n_items())]);
     table.add_row(["titles", &thousands(titled)]);
-    table.add_row([
-        "parameters",
-        &format!(
-            "{} ({}-{})",
-            thousands(parameters.n_parameters()),
-            parameters.hidden(),
-            parameters.latent()
-        ),
-    ]);
-    table.add_row(["index", yes_or_no(model.index().is_some())]);
-    table.add_row([
-        "stored users",
-        &model.users().map_or_else(|| "none".to_string(), |users| thousands(users.n_users())),
-    ]);
-    table.add_row(["file", &bytes(size)]);
-    table.add_row([
-        "trained by",
-        &format!("fastvae {}, {} epochs", description.trained_by, description.epochs.len()),
-    ]);
-    if let Some(statistics) = &description.statistics {
-        let count = |key: &str| statistics[key].as_u64().map_or_else(|| "?".to_string(), thousands);
-        table.add_row([
-            "trained on",
-            &format!("{} users, {} interactions", count("users"), count("interactions")),
-        ]);
+    if let Some(network) = model.network() {
+        let sizes = format!("{}-{}", network.hidden(), network.latent());
+        table.add_row(["parameters", &format!("{} ({sizes})", thousands(network.n_parameters()))]);
     }
-    let mut text = display::text(table, []);
-    text.push_str("\nsettings\n");
-    for line in toml::to_string(&description.config)?.lines().filter(|line| !line.is_empty()) {
-        text.push_str(&format!("  {line}\n"));
-    }
-    if let Some(evaluation) = &description.evaluation {
-        text.push_str(&format!(
-            "\nmeasured on held-out interactions of {} users\n",
-            thousands(evaluation.n_users)
-        ));
-        text.push_str(&scores_table(evaluation, None));
-    }
-    Ok(text)
-}
-
-fn baseline_json(baseline: &Baseline, size: u64) -> Result<Map<String, Value>> {
-    let description = baseline.description();
-    let mut object = Map::new();
-    if let Some(evaluation) = &description.evaluation {
-        add_metrics(evaluation, &mut object);
-    }
-    object.insert("model".into(), baseline.kind().name().into());
-    object.insert("n_items".into(), baseline.item_counts().len().into());
-    object.insert("bytes".into(), size.into());
-    object.insert("titles".into(), baseline.titles().is_some().into());
-    object.insert("stored_users".into(), json!(baseline.users().map(|users| users.n_users())));
-    object.insert("version".into(), description.trained_by.clone().into());
-    object.insert("statistics".into(), json!(description.statistics));
-    object.insert("config".into(), serde_json::to_value(&description.settings)?);
-    Ok(object)
-}
-
-fn baseline_text(baseline: &Baseline, size: u64) -> Result<String> {
-    let description = baseline.description();
-    let mut table = display::plain();
-    table.add_row(["model", baseline.kind().name()]);
-    table.add_row(["items", &thousands(baseline.item_counts().len())]);
-    let stored = baseline.users().map_or_else(|| "none".to_string(), |users| thousands(users.n_users()));
+    let search = match (model.index(), &description.search) {
+        (None, _) => "no".to_string(),
+        (Some(_), None) => "yes".to_string(),
+        (Some(_), Some(search)) => {
+            format!("yes; lists of {} find {:.1} % of the exact ones", search.k, 100.0 * search.recall)
+        }
+    };
+    table.add_row(["index", &search]);
+    let stored = model.users().map_or_else(|| "none".to_string(), |users| thousands(users.n_users()));
     table.add_row(["stored users", &stored]);
     table.add_row(["file", &bytes(size)]);
-    table.add_row(["trained by", &format!("fastvae {}", description.trained_by)]);
+    table.add_row(["trained by", &format!("fastvae {}", description.library_version)]);
+    if let Some(statistics) = &description.statistics {
+        let (users, interactions) = (thousands(statistics.users), thousands(statistics.interactions));
+        table.add_row(["data", &format!("{users} users, {interactions} interactions")]);
+    }
+    if let Some(learned) = &description.learned {
+        table.add_row(["learned from", &described::learned(learned)]);
+    }
     let mut text = display::text(table, []);
     text.push_str("\nsettings\n");
     for line in toml::to_string(&description.settings)?.lines().filter(|line| !line.is_empty()) {
         text.push_str(&format!("  {line}\n"));
     }
-    if let Some(evaluation) = &description.evaluation {
-        let n_users = thousands(evaluation.n_users);
-        text.push_str(&format!("\nmeasured on held-out interactions of {n_users} users\n"));
-        text.push_str(&scores_table(evaluation, None));
-    }
+    text.push_str(&described::tables(description));
     Ok(text)
 }
 

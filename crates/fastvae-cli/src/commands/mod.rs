@@ -16,6 +16,8 @@ mod serve;
 mod similar;
 mod train;
 
+pub use recommend::tell_unknown;
+
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};

@@ -7,9 +7,10 @@ use anyhow::Result;
 use clap::Args;
 use fastvae::Config;
 use fastvae::data::{Interactions, read};
-use fastvae::plan::{EpochCost, MemoryPlan};
-use fastvae::resources;
-use fastvae::train::{Control, Event, Training};
+use fastvae::internals::plan::{EpochCost, MemoryPlan};
+use fastvae::internals::resources;
+use fastvae::internals::train::TrainingInternals;
+use fastvae::train::{Control, Event, TrainOptions, Training};
 use serde_json::json;
 
 use crate::data_flags::{CoreFlag, DataFlags};
@@ -181,12 +182,12 @@ fn cost_text(config: &Config, cost: &EpochCost, calibration: Option<&Calibration
 fn calibrate(config: &Config, data: Interactions) -> Result<Calibration> {
     // Nothing is validated in a moment.
     let config = Config { patience: 0, ..config.clone() };
-    let mut training = Training::new(&config, data)?;
+    let mut training = Training::new(data, &config, TrainOptions::default())?;
     let interval = training.refresh_interval() as f64;
     let start = Instant::now();
     let mut first: Option<Instant> = None;
     let mut found = None;
-    training.run(|_, event| {
+    training.run(|event| {
         match event {
             // The first step also touches fresh memory, so the clock for steps starts after it.
             Event::Step(step) => {
@@ -201,7 +202,7 @@ fn calibrate(config: &Config, data: Interactions) -> Result<Calibration> {
                         steps: step.step,
                         n_steps: step.n_steps,
                     });
-                    return Ok(Control::Stop);
+                    return Control::Stop;
                 }
             }
             Event::Epoch(record) => {
@@ -213,11 +214,11 @@ fn calibrate(config: &Config, data: Interactions) -> Result<Calibration> {
                     steps: n_steps,
                     n_steps,
                 });
-                return Ok(Control::Stop);
+                return Control::Stop;
             }
             _ => {}
         }
-        Ok(Control::Continue)
+        Control::Continue
     })?;
     found.ok_or_else(|| anyhow::anyhow!("the training ended before its first step"))
 }

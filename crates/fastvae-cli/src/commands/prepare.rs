@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
-use fastvae::data::{Cache, Column, TitleOptions, Titles, read_pair, read_with_report};
-use fastvae::resources;
+use fastvae::data::read_pair;
+use fastvae::internals::data::Cache;
+use fastvae::internals::data::read_with_report;
+use fastvae::internals::resources;
 use serde_json::json;
 
-use crate::data_flags::{CoreFlag, DataFlags};
+use crate::data_flags::{CoreFlag, DataFlags, TitleFlags};
 use crate::display::{bytes, seconds, thousands};
 use crate::failure;
 use crate::output::{check_writable, print_json, print_line};
@@ -23,7 +25,7 @@ Examples:
   fastvae train train.fvcache --test test.tsv.zst --preset paper
 
 Filters and columns are applied here and need not be given again. A cache is mapped into memory, not read: data larger \
-than memory trains with `--preset paper --split none`, or with --test, where nothing of it must be copied.")]
+than memory trains with `--preset paper`, with --test too, where nothing of it must be copied.")]
 pub struct Prepare {
     /// File of interactions
     data: PathBuf,
@@ -36,13 +38,8 @@ pub struct Prepare {
     #[arg(long, value_name = "FILE", conflicts_with = "k_core")]
     test: Option<PathBuf>,
 
-    /// File with item titles: CSV or TSV with a header, or MovieLens
-    #[arg(long, value_name = "FILE")]
-    titles: Option<PathBuf>,
-
-    /// Column of titles in that file
-    #[arg(long, value_name = "COLUMN", requires = "titles")]
-    title_col: Option<Column>,
+    #[command(flatten)]
+    titles: TitleFlags,
 
     /// Print one JSON object about what was written
     #[arg(long)]
@@ -64,13 +61,7 @@ impl Prepare {
             Some(test) => read_pair(&self.data, test, &self.reading.options())?.0,
             None => read_with_report(&self.data, &self.reading.options_with(self.core))?.0,
         };
-        let titles = match &self.titles {
-            Some(path) => {
-                let options = TitleOptions { title: self.title_col.clone(), ..TitleOptions::default() };
-                Some(Titles::read(path, &options, data.item_ids())?.0)
-            }
-            None => Cache::titles_of(&self.data, data.item_ids())?,
-        };
+        let titles = self.titles.read(&self.data, data.item_ids())?;
         let read_seconds = clock.elapsed().as_secs_f64();
         Cache::write(&self.output, &data, titles.as_ref())?;
         let write_seconds = clock.elapsed().as_secs_f64() - read_seconds;

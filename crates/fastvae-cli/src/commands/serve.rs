@@ -137,11 +137,9 @@ impl Serve {
         if api_key.is_none() && !self.host.is_loopback() {
             tracing::warn!("anybody who reaches {} may ask: set a key with --api-key-file", self.host);
         }
-        let search = SearchOptions {
-            recall: self.recall,
-            codewords: self.search_codewords,
-            ..SearchOptions::default()
-        };
+        let mut search = SearchOptions::default();
+        search.recall = self.recall;
+        search.codewords = self.search_codewords;
         let options =
             Options { limits, api_key, threads: self.threads, search, vectors: self.vectors.into() };
         serve(&self.model, options, SocketAddr::new(self.host, self.port), self.watch)

@@ -1,6 +1,5 @@
-//! `fastvae train`: from a file of interactions to an evaluated model.
+//! `fastvae train`: from a file of interactions to a model that was measured.
 
-mod baseline;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -10,32 +9,37 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use fastvae::Config;
-use fastvae::data::{Cache, Column, Interactions, Split, Statistics, TitleOptions, Titles, read, read_pair};
-use fastvae::recommend::{Search, SearchOptions};
-use fastvae::train::{Outcome, Training};
+use fastvae::baseline;
+use fastvae::data::{Interactions, Split, read, read_pair};
+use fastvae::internals::model::ModelInternals;
+use fastvae::model::Settings;
+use fastvae::train::{Finish, Outcome, Refit, TrainOptions, Training};
+use fastvae::{Config, Model};
 
-use crate::data_flags::{CoreFlag, DataFlags};
+use crate::commands::with_threads;
+use crate::data_flags::{CoreFlag, DataFlags, TitleFlags};
 use crate::failure::{Usage, usage};
-use crate::fit::{Checkpoints, EpochLog, fit};
+use crate::fit::{Checkpoints, EpochLog, Fitted, fit, fit_baseline};
 use crate::interrupt;
 use crate::output::{check_writable, print, print_json};
-use crate::scores::{CutOffs, Scores, positive};
-use crate::settings::SettingFlags;
+use crate::scores::{CutOffs, Held, Scores, positive};
+use crate::settings::{Choice, SettingFlags};
 
-pub use baseline::fit_watched;
-use report::Report;
+use report::{Report, Run};
 
-/// Train a model, evaluate it on held-out interactions, and save it
+/// Train a model, measure it, and save it
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   fastvae train ratings.csv -o model.fastvae --min-rating 4 --titles movies.csv
+  fastvae train ratings.csv -o model.fastvae --split ratio:0.8 --refit    measure on a fifth, then learn from all
   fastvae train train.tsv.zst --test test.tsv.zst --preset paper --set kl.beta=0.2 --json
   fastvae train plays.parquet --user-col listener --item-col track --k-core 5 --epochs 30
-  fastvae train ratings.csv -o model.fastvae --split none       all interactions, nothing held out
   fastvae train ratings.csv -o model.fastvae --resume           after an interruption
   fastvae train ratings.csv -o als.fastvae --model wrmf --set factors=64
+
+The model learns from all of DATA. Only a small validation part chooses the epochs; where that is more than 2 % of the \
+interactions, the model is trained again on everything. With --split or --test it is measured on what was held out.
 
 Settings come from the preset, then --config, then --set, then flags such as --epochs; the later wins.
 Keys: model hidden latent encoder_rank activation dropout latent_samples item_bias proposal estimator negatives codewords \
@@ -48,28 +52,28 @@ pub struct Train {
     /// File of interactions: CSV, TSV, MovieLens, Parquet, .inter, .mtx, .npz, .mat; .gz and .zst too; or a cache (.fvcache)
     data: PathBuf,
 
-    /// Where the model goes
+    /// Where the model goes; without it the model is measured and dropped
     #[arg(short, long, value_name = "MODEL")]
     output: Option<PathBuf>,
 
-    /// File of held-out interactions, instead of --split
+    /// File of interactions to measure on: they are never learned from, nor stored
     #[arg(long, value_name = "FILE", conflicts_with_all = ["split", "k_core"])]
     test: Option<PathBuf>,
 
-    /// What is held out: ratio:0.8 (of each user's items, 80 % train), leave-one-out, temporal:0.8, users:0.1, or none
-    #[arg(long, value_name = "SPLIT", default_value = "ratio:0.8", value_parser = split)]
-    split: SplitChoice,
+    /// What to hold out and measure on: ratio:0.8 (of each user's items, 80 % train), leave-one-out, temporal:0.8, users:0.1
+    /// [default: none]
+    #[arg(long, value_name = "SPLIT", value_parser = split)]
+    split: Option<SplitChoice>,
+
+    /// After measuring, train again on all of DATA with the same settings and epochs, and save that
+    #[arg(long, requires = "split")]
+    refit: bool,
 
     #[command(flatten)]
     cut_offs: CutOffs,
 
-    /// File with item titles: CSV or TSV with a header, or MovieLens
-    #[arg(long, value_name = "FILE")]
-    titles: Option<PathBuf>,
-
-    /// Column of titles in that file
-    #[arg(long, value_name = "COLUMN", requires = "titles")]
-    title_col: Option<Column>,
+    #[command(flatten)]
+    titles: TitleFlags,
 
     /// Keep the users' histories in the model, so that it can recommend to them by id
     #[arg(long)]
@@ -118,80 +122,162 @@ enum SplitChoice {
 
 /// Interactions to learn from and to be tested on.
 struct Parts {
-    train: Interactions,
+    /// All of DATA.
+    data: Arc<Interactions>,
+    /// What is learned from and measured with: DATA less what a split holds out.
+    train: Arc<Interactions>,
     test: Option<Interactions>,
     /// What is shown of the test users, where they are not the users of `train`.
     history: Option<Interactions>,
-    /// How the parts came about, for people.
+    /// What is tested on, for people; empty where nothing is.
     origin: String,
+    /// How many users touched each item of `train`.
+    counts: Vec<u32>,
+}
+
+impl Parts {
+    /// What is to be found, where something was held out.
+    fn held<'a>(&'a self, cut_offs: &'a [usize]) -> Option<Held<'a>> {
+        let histories = self.history.as_ref().unwrap_or(&self.train);
+        self.test.as_ref().map(|test| Held { histories, test, counts: &self.counts, cut_offs })
+    }
+}
+
+/// A training that ended, with what is told of it.
+struct Trained {
+    model: Model,
+    scores: Option<Scores>,
+    run: Run,
 }
 
 impl Train {
     /// Trains; exit code 130 for an interrupted run.
     pub fn run(self) -> Result<ExitCode> {
-        if let Some(choice) = self.settings.resolve_baseline()? {
-            return self.run_baseline(&choice);
+        let choice = self.settings.choose()?;
+        let checkpoints = self.check_outputs(&choice)?;
+        let parts = self.parts(choice.seed)?;
+        let titles = self.titles.read(&self.data, parts.data.item_ids())?;
+        if self.output.is_none() {
+            tracing::warn!("the model will be measured and dropped: give -o MODEL to keep it");
         }
-        let settings = self.settings.resolve()?;
-        let checkpoints = self.check_outputs()?;
-        let parts = self.parts(settings.config.seed)?;
-        let titles = self.titles(&parts.train)?;
-        let statistics = Statistics::of(&parts.train);
-        let mut report = Report::new(&settings, &parts.train, parts.test.as_ref(), parts.origin);
-        // The run holds a validation part out; evaluation shows the model all of the training part.
-        let whole = (settings.config.patience > 0).then(|| Arc::new(parts.train.clone()));
-        let mut training = self.start(&settings.config, parts.train, checkpoints.as_ref())?;
-        let mut log = match &self.log {
-            Some(path) => Some(EpochLog::start(path, training.records())?),
-            None => None,
-        };
         interrupt::watch()?;
-        if fit(&mut training, checkpoints.as_ref(), log.as_mut())? == Outcome::Interrupted {
-            tell_how_to_resume(checkpoints.as_ref());
+        let with = || {
+            let mut with = Finish::default();
+            with.data = Some(Arc::clone(&parts.data));
+            with.titles = titles.clone();
+            with.store_users = self.store_users;
+            with
+        };
+        let trained = match &choice.settings {
+            Settings::Vae(config) => self.train(config, &parts, checkpoints.as_ref(), with())?,
+            Settings::Baseline(settings) => {
+                with_threads(choice.threads, || self.train_baseline(settings, &parts, with))??
+            }
+        };
+        let Some(Trained { model, scores, run }) = trained else {
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
-        }
-        let whole = whole.unwrap_or_else(|| training.train_part().clone());
-        let counts = whole.item_counts();
-        if let Some(test) = &parts.test {
-            let histories = parts.history.as_ref().unwrap_or(&whole);
-            let scores = Scores::of_training(&mut training, &counts, histories, test, &self.cut_offs.at)?;
-            report.scores = Some(scores);
-        }
-        report.note_training(&training);
-        report.with_profile = self.profile;
-        if let (Some(path), Some(checkpoints)) = (&self.output, &checkpoints) {
-            let mut model = training.into_model()?;
-            let description = model.description_mut();
-            description.statistics = Some(serde_json::to_value(&statistics)?);
-            description.evaluation = report.scores.as_ref().map(|scores| scores.model.clone());
-            if model.index().is_some() {
-                let search = Search::calibrate(&model, Some(&whole), &SearchOptions::default())?;
-                model.description_mut().search = Some(search.calibration());
-            }
-            if let Some(titles) = titles {
-                model = model.with_titles(titles)?;
-            }
-            if self.store_users {
-                model = model.with_users(whole)?;
-            }
+        };
+        if let Some(path) = &self.output {
             model.save(path).context("the model cannot be saved")?;
+        }
+        if let Some(checkpoints) = &checkpoints {
             // A finished run has nothing to resume.
             let _ = std::fs::remove_file(&checkpoints.path);
-            report.model_path = Some(path.clone());
         }
-        report.note_memory();
-        if self.json {
-            print_json(&report.json())?
-        } else {
-            print(&report.text())?
+        let report = Report {
+            choice: &choice,
+            parts: &parts,
+            model: &model,
+            scores,
+            run,
+            path: self.output.as_deref(),
+        };
+        match self.json {
+            true => print_json(&report.json())?,
+            false => print(&report.text(self.profile))?,
         }
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Trains the variational autoencoder; None where it was interrupted.
+    fn train(
+        &self,
+        config: &Config,
+        parts: &Parts,
+        checkpoints: Option<&Checkpoints>,
+        with: Finish,
+    ) -> Result<Option<Trained>> {
+        let held = parts.held(&self.cut_offs.at);
+        let mut training = self.start(config, parts, checkpoints)?;
+        let mut log = match &self.log {
+            Some(path) => Some(EpochLog::start(path, training.records())?),
+            None => None,
+        };
+        let mut scores = None;
+        let mut measure = |training: &mut Training| -> Result<()> {
+            if let Some(held) = held.as_ref().filter(|_| scores.is_none()) {
+                scores = Some(Scores::of_training(training, held, &parts.origin)?);
+            }
+            Ok(())
+        };
+        // What is trained again on all of DATA will have seen what it would be measured on.
+        let when_chosen = |training: &mut Training| if self.refit { measure(training) } else { Ok(()) };
+        if fit(&mut training, checkpoints, log.as_mut(), when_chosen)? == Outcome::Interrupted {
+            tell_how_to_resume(checkpoints);
+            return Ok(None);
+        }
+        measure(&mut training)?;
+        let run = Run::of(&training);
+        Ok(Some(Trained { model: training.finish(with)?, scores, run }))
+    }
+
+    /// Trains a baseline; None where it was interrupted.
+    fn train_baseline(
+        &self,
+        settings: &baseline::Settings,
+        parts: &Parts,
+        with: impl Fn() -> Finish,
+    ) -> Result<Option<Trained>> {
+        let fitted = |data: &Arc<Interactions>| match fit_baseline(data, settings, with()) {
+            Err(fastvae::Error::Interrupted) => {
+                eprintln!("interrupted; nothing is kept");
+                Ok(None)
+            }
+            fitted => fitted.map(Some),
+        };
+        let Some(Fitted { mut model, seconds, cpu_seconds }) = fitted(&parts.train)? else { return Ok(None) };
+        let held = parts.held(&self.cut_offs.at);
+        let scores = held.map(|held| Scores::of(&model, &held)).transpose()?;
+        if self.refit {
+            let Some(again) = fitted(&parts.data)? else { return Ok(None) };
+            model = again.model;
+            if let Some(learned) = &mut model.description_mut().learned {
+                learned.refit = true;
+            }
+        }
+        if let Some(scores) = &scores {
+            model.note_evaluation(scores.model.clone(), &parts.origin);
+        }
+        Ok(Some(Trained { model, scores, run: Run::Passes { seconds, cpu_seconds } }))
+    }
+
     /// Fails before any work where the results could not be written.
-    fn check_outputs(&self) -> Result<Option<Checkpoints>> {
+    fn check_outputs(&self, choice: &Choice) -> Result<Option<Checkpoints>> {
+        if self.refit && self.split == Some(SplitChoice::Nothing) {
+            return Err(usage("--refit has nothing to learn again: --split none holds nothing out"));
+        }
         for path in self.output.iter().chain(&self.log) {
             check_writable(path)?;
+        }
+        if let Settings::Baseline(settings) = &choice.settings {
+            if self.resume || self.log.is_some() || self.checkpoint_every_epochs.is_some() {
+                return Err(usage(format!(
+                    "{} trains without checkpoints and epoch records; leave --resume, --log and \
+                     --checkpoint-every-epochs out",
+                    settings.kind()
+                )));
+            }
+            return Ok(None);
         }
         let Some(output) = &self.output else { return Ok(None) };
         let path = checkpoint_path(output);
@@ -203,55 +289,47 @@ impl Train {
     }
 
     fn parts(&self, seed: u64) -> Result<Parts> {
+        let whole = |data: Interactions, test: Option<Interactions>, origin: String| {
+            let data = Arc::new(data);
+            Parts { counts: data.item_counts(), train: Arc::clone(&data), data, test, history: None, origin }
+        };
         if let Some(test) = &self.test {
-            let (train, test_part) = read_pair(&self.data, test, &self.reading.options())?;
-            let origin = format!("tested on {}", test.display());
-            return Ok(Parts { train, test: Some(test_part), history: None, origin });
+            let (data, test_part) = read_pair(&self.data, test, &self.reading.options())?;
+            return Ok(whole(data, Some(test_part), test.display().to_string()));
         }
         let data = read(&self.data, &self.reading.options_with(self.core))?;
-        Ok(match self.split {
-            SplitChoice::Nothing => {
-                Parts { train: data, test: None, history: None, origin: "nothing held out".to_string() }
-            }
-            SplitChoice::By(split) => {
-                let parts = split.apply(&data, seed)?;
-                let origin = format!("split {split}");
-                Parts { train: parts.train, test: Some(parts.test), history: parts.history, origin }
-            }
+        let Some(SplitChoice::By(split)) = self.split else { return Ok(whole(data, None, String::new())) };
+        let parts = split.apply(&data, seed)?;
+        Ok(Parts {
+            counts: parts.train.item_counts(),
+            train: Arc::new(parts.train),
+            test: Some(parts.test),
+            history: parts.history,
+            origin: format!("split {split}"),
+            data: Arc::new(data),
         })
     }
 
-    fn titles(&self, data: &Interactions) -> Result<Option<Titles>> {
-        let Some(path) = &self.titles else { return Ok(Cache::titles_of(&self.data, data.item_ids())?) };
-        let options = TitleOptions { title: self.title_col.clone(), ..TitleOptions::default() };
-        let (titles, report) = Titles::read(path, &options, data.item_ids())?;
-        if report.titled == 0 {
-            tracing::warn!(path = %path.display(), "no line is about an item of the data: check the identifiers");
+    fn start(&self, config: &Config, parts: &Parts, checkpoints: Option<&Checkpoints>) -> Result<Training> {
+        let mut options = TrainOptions::default();
+        options.metrics = fastvae::eval::Metric::grid(&fastvae::eval::Measure::ALL, &self.cut_offs.at);
+        if self.refit {
+            options.refit = Refit::On(Arc::clone(&parts.data));
         }
-        Ok(Some(titles))
-    }
-
-    fn start(
-        &self,
-        config: &Config,
-        data: Interactions,
-        checkpoints: Option<&Checkpoints>,
-    ) -> Result<Training> {
+        let data = Arc::clone(&parts.train);
         match checkpoints {
             Some(checkpoints) if self.resume => {
-                let training = Training::resume(config, data, &checkpoints.path)?;
+                let training = Training::resume(data, config, options, &checkpoints.path)?;
                 tracing::info!(epochs = training.records().len(), "resumed");
-                Ok(training)
+                return Ok(training);
             }
-            Some(checkpoints) if checkpoints.path.exists() => {
-                tracing::warn!(
-                    path = %checkpoints.path.display(),
-                    "a checkpoint of an interrupted run is there and will be replaced; --resume would go on from it"
-                );
-                Ok(Training::new(config, data)?)
-            }
-            _ => Ok(Training::new(config, data)?),
+            Some(checkpoints) if checkpoints.path.exists() => tracing::warn!(
+                path = %checkpoints.path.display(),
+                "a checkpoint of an interrupted run is there and will be replaced; --resume would go on from it"
+            ),
+            _ => {}
         }
+        Ok(Training::new(data, config, options)?)
     }
 }
 

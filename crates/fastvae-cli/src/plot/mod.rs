@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use fastvae::write::AtomicFile;
+use fastvae::internals::write::AtomicFile;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use resvg::usvg::fontdb::Database;

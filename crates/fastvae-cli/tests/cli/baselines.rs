@@ -16,6 +16,8 @@ fn a_saved_baseline_is_evaluated_recommends_and_compares_items() {
             "b.fastvae",
             "--model",
             model,
+            "--split",
+            "ratio:0.8",
             "--store-users",
             "--titles",
             "titles.csv",
@@ -23,13 +25,16 @@ fn a_saved_baseline_is_evaluated_recommends_and_compares_items() {
             "10",
         ]);
         assert_eq!(trained["model"], model);
+        let (learned, of) = (&trained["learned"]["interactions"], &trained["learned"]["of"]);
+        assert!(learned.as_u64() < of.as_u64() && *of == trained["n_interactions"], "{trained}");
         let (ndcg, popular) = (trained["ndcg@10"].as_f64().unwrap(), &trained["popularity"]["ndcg@10"]);
         match model {
             "popularity" => assert!((ndcg - popular.as_f64().unwrap()).abs() < 1e-9),
             _ => assert!(ndcg > popular.as_f64().unwrap(), "{model}: {ndcg} against {popular}"),
         }
-        let seen = place.json(&["evaluate", "b.fastvae", "--test", "data.tsv.zst", "--at", "10"]);
-        assert_eq!(seen["n_test_users"].as_u64(), Some(400), "{model}");
+        // The stored histories are all of the data, so nothing of it is left to be found.
+        let error = place.failure(&["evaluate", "b.fastvae", "--test", "data.tsv.zst", "--at", "10"], 1);
+        assert!(error.contains("nothing can be found") && error.contains("--history"), "{error}");
         let list = place.json(&["recommend", "b.fastvae", "--user", "17", "-n", "6"]);
         assert_eq!(list["items"].as_array().unwrap().len(), 6, "{model}");
         assert!(list["items"][0]["title"].is_string());

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use fastvae::data::{CacheWriter, IdMap};
+use fastvae::data::IdMap;
+use fastvae::internals::data::CacheWriter;
 
 use crate::Place;
 

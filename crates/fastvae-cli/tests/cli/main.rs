@@ -6,6 +6,7 @@ mod baselines;
 mod cache;
 mod commands;
 mod device;
+mod learned;
 mod messages;
 mod real_data;
 mod resume;

@@ -54,6 +54,8 @@ fn movietweetings_trains_with_titles() {
         "6",
         "--k-core",
         "3",
+        "--split",
+        "ratio:0.8",
     ]);
     assert!(trained["ndcg@50"].as_f64() > Some(0.0), "{trained}");
     let shown = place.output(&["inspect", "m.fastvae"]);

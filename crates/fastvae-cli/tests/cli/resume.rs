@@ -5,7 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use fastvae::model_file::Model;
+use fastvae::Model;
+use fastvae::internals::model::ModelInternals;
 
 use crate::Place;
 
@@ -51,11 +52,11 @@ fn signal(child: &Child, name: &str) {
 
 fn parameters(path: &Path) -> Vec<u32> {
     let model = Model::load(path).unwrap();
-    let p = model.parameters();
-    [p.encoder.data(), p.hidden_bias, p.head.data(), p.head_bias, p.items.vectors.data()]
-        .concat()
+    let network = model.network().expect("an autoencoder was trained");
+    network
+        .tables
         .into_iter()
-        .map(f32::to_bits)
+        .flat_map(|(_, table)| table.data().iter().map(|value| value.to_bits()))
         .collect()
 }
 

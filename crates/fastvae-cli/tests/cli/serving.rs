@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use fastvae::Model;
 use fastvae::config::Config;
 use fastvae::data::IdMap;
-use fastvae::model::Parameters;
-use fastvae::model_file::Description;
+use fastvae::internals::model::ModelInternals;
+use fastvae::internals::network::Parameters;
 use serde_json::Value;
 
 use crate::Place;
@@ -168,7 +168,7 @@ fn save_large_model(path: &Path) {
     let n_items = 40_000;
     let parameters = Parameters::random(&config, n_items);
     let ids = Arc::new(IdMap::range(n_items));
-    let model = Model::new(parameters, ids, vec![1; n_items], Description::new(config)).unwrap();
+    let model = Model::of_parameters(&config, parameters, ids, vec![1; n_items]).unwrap();
     model.save(path).unwrap();
 }
 

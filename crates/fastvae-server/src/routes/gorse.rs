@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use fastvae::recommend::{ListOptions, Request};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -9,7 +10,7 @@ use crate::app::App;
 use crate::extract::{Body, InPath, Parameters};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::recommend::{answer, within};
-use crate::wire::{Id, Many, RecommendRequest};
+use crate::wire::{Id, Many};
 
 /// An item and its score, as Gorse writes them.
 #[derive(Debug, Serialize, ToSchema)]
@@ -47,7 +48,7 @@ pub(crate) async fn recommend(
     Parameters(many): Parameters<Many>,
 ) -> Result<Json<Vec<String>>, Problem> {
     within("n", many.n, app.limits().n)?;
-    let request = RecommendRequest { user: Some(Id(user)), n: many.n, ..RecommendRequest::default() };
+    let request = Request::of_user(user).with(ListOptions::best(many.n));
     let list = app.compute(move |served| answer(served, &request)).await?;
     Ok(Json(list.recommendations.into_iter().map(|recommendation| recommendation.item).collect()))
 }
@@ -98,8 +99,8 @@ pub(crate) async fn session(
 ) -> Result<Json<Vec<Score>>, Problem> {
     within("n", many.n, app.limits().n)?;
     within("the number of items in the session", feedback.len(), app.limits().history)?;
-    let history = feedback.into_iter().map(|feedback| feedback.item_id).collect();
-    let request = RecommendRequest { history, n: many.n, ..RecommendRequest::default() };
+    let history = feedback.into_iter().map(|feedback| feedback.item_id.0);
+    let request = Request::of(history).with(ListOptions::best(many.n));
     let list = app.compute(move |served| answer(served, &request)).await?;
     let score = |recommendation: crate::wire::Recommendation| Score {
         id: recommendation.item,

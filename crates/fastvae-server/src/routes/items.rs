@@ -31,7 +31,7 @@ pub(crate) async fn find(
     within("n", find.n, app.limits().n)?;
     within("the number of characters in query", find.query.chars().count(), LONGEST_QUERY)?;
     let items = app.compute(move |served| {
-        let found = served.catalogue.search(&served.model, &find.query, find.n);
+        let found = served.finder.search(&served.model, &find.query, find.n);
         Ok(found.into_iter().map(|item| body(served, item)).collect())
     });
     Ok(Json(ItemsResponse { items: items.await? }))

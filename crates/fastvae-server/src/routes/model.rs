@@ -4,7 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use fastvae::model_file::FORMAT;
+use fastvae::internals::eval::Scorer;
+use fastvae::internals::model::{FORMAT, ModelInternals};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -23,25 +24,30 @@ use crate::wire::{Health, ModelResponse, ReloadResponse};
 pub(crate) async fn model(State(app): State<App>) -> Json<ModelResponse> {
     let served = app.served();
     let (model, description) = (&served.model, served.model.description());
-    let parameters = model.parameters();
+    let network = model.network();
     Json(ModelResponse {
         model: served.name.clone(),
         loaded_at: served.loaded_at,
         generation: served.generation,
         n_items: model.n_items(),
+        kind: model.name(),
         stored_users: model.users().map_or(0, |users| users.n_users()),
+        learned_users: model.user_ids().map(|ids| ids.len()),
         titles: model.titles().is_some(),
-        hidden: parameters.hidden(),
-        latent: parameters.latent(),
+        hidden: network.map(|network| network.hidden()),
+        latent: model.item_table().map(|table| table.vectors.cols()),
         vectors: app.store().vectors(),
-        n_parameters: parameters.n_parameters(),
+        n_parameters: network.map(|network| network.n_parameters()),
         format: FORMAT,
-        library_version: description.trained_by.clone(),
-        search: served.search.as_ref().map(|search| json(&search.calibration())),
-        statistics: description.statistics.clone(),
+        library_version: description.library_version.clone(),
+        search: description.search.as_ref().map(json),
+        statistics: description.statistics.as_ref().map(json),
+        learned: description.learned.as_ref().map(json),
+        validation: description.validation.as_ref().map(json),
         evaluation: description.evaluation.as_ref().map(json),
-        epochs: description.epochs.clone(),
-        config: json(&description.config),
+        measured_on: description.measured_on.clone(),
+        epochs: json(&description.epochs),
+        config: json(&description.settings),
         limits: *app.limits(),
     })
 }

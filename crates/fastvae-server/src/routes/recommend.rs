@@ -2,9 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use fastvae::data::ItemId;
-use fastvae::model::History;
-use fastvae::recommend::{Asked, Knobs, Method, Reason, Request, Scored};
+use fastvae::recommend::{Knobs, ListOptions, Request, Response, Seen};
 
 use crate::app::App;
 use crate::extract::Body;
@@ -12,7 +10,7 @@ use crate::limits::Limits;
 use crate::problem::{Problem, ProblemBody};
 use crate::served::Served;
 use crate::wire::{
-    BatchRequest, BatchResponse, Because, Found, Id, RecommendRequest, RecommendResponse, Recommendation,
+    BatchRequest, BatchResponse, Found, Id, RecommendRequest, RecommendResponse, Recommendation, SeenItem,
 };
 use crate::workers::TOGETHER;
 
@@ -36,8 +34,8 @@ pub(crate) async fn recommend(
     State(app): State<App>,
     Body(request): Body<RecommendRequest>,
 ) -> Result<Json<RecommendResponse>, Problem> {
-    request.check(app.limits())?;
-    match request.scans() {
+    let request = request.question(app.limits())?;
+    match scans(&request) {
         true => app.compute_together(request, answers).await.map(Json),
         false => app.compute(move |served| answer(served, &request)).await.map(Json),
     }
@@ -61,12 +59,12 @@ pub(crate) async fn batch(
     Body(batch): Body<BatchRequest>,
 ) -> Result<Json<BatchResponse>, Problem> {
     within("requests", batch.requests.len(), app.limits().batch)?;
-    for request in &batch.requests {
-        request.check(app.limits())?;
-    }
+    let requests: Result<Vec<_>, _> =
+        batch.requests.into_iter().map(|request| request.question(app.limits())).collect();
+    let requests = requests?;
     let results = app.compute(move |served| {
         use rayon::prelude::*;
-        let parts = batch.requests.par_chunks(TOGETHER).flat_map_iter(|part| answers(served, part));
+        let parts = requests.par_chunks(TOGETHER).flat_map_iter(|part| answers(served, part));
         parts.collect::<Result<Vec<_>, _>>()
     });
     Ok(Json(BatchResponse { results: results.await? }))
@@ -81,147 +79,64 @@ pub(crate) fn within(what: &str, value: usize, most: usize) -> Result<(), Proble
 }
 
 impl RecommendRequest {
-    /// Whether it stays within `limits`; whatever else it may ask for is checked with the model.
-    fn check(&self, limits: &Limits) -> Result<(), Problem> {
+    /// The question to the library, if it stays within `limits`; whatever else it may ask for is checked with the model.
+    fn question(self, limits: &Limits) -> Result<Request, Problem> {
         within("n", self.n, limits.n)?;
         within("the number of items in history", self.history.len(), limits.history)?;
         within("the number of items in exclude", self.exclude.len(), limits.filter)?;
         within("the number of items in only", self.only.as_ref().map_or(0, Vec::len), limits.filter)?;
-        Ok(self.knobs().validate()?)
-    }
-
-    /// Whether every item is read for it, and little else is done.
-    fn scans(&self) -> bool {
-        !self.approximate && !self.explain && self.only.is_none()
-    }
-
-    fn knobs(&self) -> Knobs {
-        Knobs {
+        let mut list = ListOptions::best(self.n);
+        list.keep_seen = !self.exclude_seen;
+        list.approximate = self.approximate;
+        list.reasons = if self.explain { REASONS } else { 0 };
+        list.knobs = Knobs {
             popularity_penalty: self.popularity_penalty,
             diversity: self.diversity,
             temperature: self.temperature,
             seed: self.seed,
-        }
+        };
+        let names = |ids: Vec<Id>| ids.into_iter().map(|Id(id)| id).collect();
+        let history: Result<Vec<Seen>, _> = self.history.into_iter().map(SeenItem::seen).collect();
+        let mut request = Request::of(history?).with(list);
+        request.user = self.user.map(|Id(user)| user);
+        request.exclude = names(self.exclude);
+        request.only = self.only.map(names);
+        Ok(request)
     }
 }
 
-/// The history of the stored user `id`.
-pub(crate) fn stored_history<'a>(served: &'a Served, id: &str) -> Result<&'a [ItemId], Problem> {
-    let users = served.model.users().ok_or_else(|| {
-        Problem::not_found(format!(
-            "user `{id}` is not known: this model was saved without its users; train it with --store-users, or send a \
-             history"
-        ))
-    })?;
-    let user = users.user_ids().position(id).ok_or_else(|| {
-        Problem::not_found(format!(
-            "user `{id}` is not among the {} stored ones; send a history",
-            users.n_users()
-        ))
-    })?;
-    Ok(users.row(user as usize).items)
+/// Whether every item is read for it, and little else is done.
+fn scans(request: &Request) -> bool {
+    !request.list.approximate && request.list.reasons == 0 && request.only.is_none()
 }
 
 /// The answer to one request.
-pub(crate) fn answer(served: &Served, request: &RecommendRequest) -> Result<RecommendResponse, Problem> {
+pub(crate) fn answer(served: &Served, request: &Request) -> Result<RecommendResponse, Problem> {
     answers(served, std::slice::from_ref(request)).pop().expect("one answer to one request")
 }
 
 /// The answer to each request; those that read every item share one pass over them.
-fn answers(served: &Served, requests: &[RecommendRequest]) -> Vec<Result<RecommendResponse, Problem>> {
-    let known: Vec<Result<Known<'_>, Problem>> =
-        requests.iter().map(|request| Known::of(served, request)).collect();
-    let asked: Vec<Asked<'_>> = known.iter().flatten().map(|known| known.asked(served)).collect();
-    let mut lists = served.model.recommend_together(&asked).into_iter();
-    let answer = |known: Result<Known<'_>, Problem>| {
-        let known = known?;
-        let (list, method) = lists.next().expect("a list for each that was asked for")?;
-        known.answer(served, &list, method)
-    };
-    known.into_iter().map(answer).collect()
-}
-
-/// A request in terms of the model's items.
-struct Known<'a> {
-    request: &'a RecommendRequest,
-    history: Vec<ItemId>,
-    exclude: Vec<ItemId>,
-    only: Option<Vec<ItemId>>,
-    unknown: Vec<String>,
-}
-
-impl<'a> Known<'a> {
-    fn of(served: &Served, request: &'a RecommendRequest) -> Result<Self, Problem> {
-        let mut unknown = Vec::new();
-        let mut known = |ids: &[Id]| {
-            let known = served.model.known_items(ids);
-            unknown.extend(known.unknown);
-            known.items
-        };
-        let mut history = known(&request.history);
-        let exclude = known(&request.exclude);
-        let only = request.only.as_deref().map(&mut known);
-        if let Some(user) = &request.user {
-            history.extend(stored_history(served, user.as_ref())?);
-            history.sort_unstable();
-            history.dedup();
-        }
-        Ok(Self { request, history, exclude, only, unknown })
-    }
-
-    fn asked<'b>(&'b self, served: &'b Served) -> Asked<'b> {
-        Asked {
-            request: Request {
-                history: self.as_history(),
-                user: None,
-                n: self.request.n,
-                exclude: &self.exclude,
-                only: self.only.as_deref(),
-                keep_seen: !self.request.exclude_seen,
-            },
-            knobs: self.request.knobs(),
-            search: served.search.as_ref().filter(|_| self.request.approximate),
-        }
-    }
-
-    fn as_history(&self) -> History<'_> {
-        History { items: &self.history, weights: None }
-    }
-
-    fn answer(self, served: &Served, list: &[Scored], method: Method) -> Result<RecommendResponse, Problem> {
-        let mut recommendations: Vec<Recommendation> =
-            list.iter().map(|&scored| recommendation(served, scored)).collect();
-        if self.request.explain {
-            let items: Vec<ItemId> = list.iter().map(|scored| scored.item).collect();
-            let reasons = served.model.explain(self.as_history(), &items, REASONS)?;
-            for (recommendation, reasons) in recommendations.iter_mut().zip(&reasons) {
-                recommendation.because = Some(reasons.iter().map(|reason| because(served, reason)).collect());
-            }
+fn answers(served: &Served, requests: &[Request]) -> Vec<Result<RecommendResponse, Problem>> {
+    let respond = |response: fastvae::Result<Response>| {
+        let response = response?;
+        // JSON has no other numbers.
+        if !response.items.iter().all(is_finite) {
+            return Err(Problem::bad_request(
+                "the scores are not finite; give smaller weights in the history",
+            ));
         }
         Ok(RecommendResponse {
-            recommendations,
-            unknown: self.unknown,
-            method: Found::from(method),
+            recommendations: response.items.into_iter().map(Recommendation::from).collect(),
+            unknown: response.unknown,
+            method: if response.is_approximate { Found::Approximate } else { Found::Exact },
+            fallback: response.fallback,
             model: served.name.clone(),
         })
-    }
+    };
+    served.model.ask(requests).into_iter().map(respond).collect()
 }
 
-fn recommendation(served: &Served, Scored { item, score }: Scored) -> Recommendation {
-    let model = &served.model;
-    Recommendation {
-        item: model.item_ids().name(item).into_owned(),
-        title: model.title(item).map(str::to_string),
-        score,
-        because: None,
-    }
-}
-
-fn because(served: &Served, reason: &Reason) -> Because {
-    let model = &served.model;
-    Because {
-        item: model.item_ids().name(reason.item).into_owned(),
-        title: model.title(reason.item).map(str::to_string),
-        share: reason.share,
-    }
+fn is_finite(recommended: &fastvae::recommend::Recommendation) -> bool {
+    let reasons = recommended.because.iter().flatten();
+    recommended.score.is_finite() && reasons.into_iter().all(|reason| reason.contribution.is_finite())
 }

@@ -31,6 +31,8 @@ try {
   assert.match(await page.locator("#status").textContent(), /12 items · exact/);
   await page.locator("svg.chart").first().waitFor();
   assert.ok((await page.locator("#facts div").count()) >= 6);
+  assert.match(await page.locator("#learned").textContent(), /learned|trained/);
+  assert.match(await page.locator("#fallback").textContent(), /^Nothing is picked yet, so these are/);
   await page.screenshot({ path: `${folder}/desktop-new.png` });
 
   // Three items of one genre, found by typing and taken by the keyboard alone.
@@ -45,6 +47,7 @@ try {
     await page.waitForFunction((n) => document.querySelectorAll("#chips .chip").length === n, at + 1);
   }
   await page.locator(".card .because").first().waitFor();
+  assert.ok(await page.locator("#fallback").isHidden());
   const genres = await covers(page);
   const same = genres.filter((one) => one === genre).length;
   assert.ok(same >= 9, `${same} of ${genres.length} recommendations are of the genre picked: ${genres}`);
@@ -64,6 +67,10 @@ try {
   const again = await open({ viewport: { width: 1360, height: 940 } }, new URL(page.url()).hash);
   assert.deepEqual(await again.locator(".card").evaluateAll((cards) => cards.map((card) => card.dataset.item)), shown);
   assert.deepEqual(await again.locator("#chips .chip span").allTextContents(), await page.locator("#chips .chip span").allTextContents());
+
+  // A history of which nothing is known gets a list that says what it is.
+  const unknown = await (await fetch(`${address}/v1/recommend`, { method: "POST", headers: { "content-type": "application/json" }, body: '{"history": ["no such item"]}' })).json();
+  assert.equal(unknown.fallback, "nobody");
 
   // Knobs change the list at once.
   for (const [knob, value] of [["diversity", "0.9"], ["penalty", "1"], ["temperature", "3"]]) {

@@ -23,6 +23,13 @@ async fn bodies_that_are_not_what_a_route_takes_are_refused_with_a_message() {
         "{\"history\": [1e999]}",
         "{\"history\": [1.5]}",
         "{\"history\": [[1]]}",
+        "{\"history\": [[1, 2.0]]}",
+        "{\"history\": [{}]}",
+        "{\"history\": [{\"weight\": 2}]}",
+        "{\"history\": [{\"item\": 3, \"weight\": \"2\"}]}",
+        "{\"history\": [{\"item\": 3, \"count\": 2}]}",
+        "{\"history\": [{\"item\": 3, \"weight\": 1, \"weight\": 2}]}",
+        "{\"history\": [{\"item\": 1.5}]}",
         "{\"history\": [null]}",
         "{\"history\": 3}",
         "{\"history\": {\"a\": 1}}",
@@ -60,6 +67,25 @@ async fn bodies_that_are_not_what_a_route_takes_are_refused_with_a_message() {
     }
     let invalid: &[u8] = b"{\"user\": \"\xff\xfe\"}";
     assert_eq!(service.post("/v1/recommend", invalid).await.0, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn weights_that_nothing_can_be_multiplied_with_are_refused_with_their_value() {
+    let service = Service::new();
+    for weight in ["0", "-0.5", "1e60", "1e-60"] {
+        let text = format!("{{\"history\": [3, {{\"item\": 42, \"weight\": {weight}}}]}}");
+        let (status, answer) = service.post("/v1/recommend", text).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{weight}: {answer}");
+        let message = answer["error"].as_str().unwrap();
+        let value = weight.parse::<f64>().unwrap();
+        assert!(message.contains(&format!("`42` is {value}; give a finite number above 0")), "{message}");
+    }
+    let huge = r#"{"history": [{"item": 3, "weight": 3e38}, {"item": 17, "weight": 3e38}], "explain": true}"#;
+    assert_eq!(
+        service.post("/v1/recommend", huge).await.0,
+        StatusCode::OK,
+        "they are divided by their length"
+    );
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod connections;
+mod contract;
 mod routes;
 
 use std::path::PathBuf;
@@ -11,11 +12,12 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
-use fastvae::config::Config;
-use fastvae::data::{GenerateOptions, Generator};
-use fastvae::index::{IndexSettings, InvertedMultiIndex};
-use fastvae::model::Parameters;
-use fastvae::model_file::{Description, Model};
+use fastvae::data::{GenerateOptions, Interactions};
+use fastvae::internals::data::Generator;
+use fastvae::internals::model::ModelInternals;
+use fastvae::internals::network::Parameters;
+use fastvae::recommend::SearchOptions;
+use fastvae::{Config, Model};
 use fastvae_server::{App, Options, router};
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -30,26 +32,39 @@ struct Service {
     app: App,
 }
 
+fn generator() -> Generator {
+    let mut options = GenerateOptions::default();
+    (options.users, options.items, options.interactions, options.genres) = (60, N_ITEMS, 900, 8);
+    Generator::new(options).unwrap()
+}
+
 fn model(seed: u64, with_users: bool) -> Model {
-    let options =
-        GenerateOptions { users: 60, items: N_ITEMS, interactions: 900, genres: 8, ..Default::default() };
-    let generator = Generator::new(options).unwrap();
-    let data = generator.interactions().unwrap();
+    let data = generator().interactions().unwrap();
+    let model = random_model(seed, &data);
+    if with_users { model.with_users(Arc::new(data)).unwrap() } else { model }
+}
+
+/// A variational autoencoder that has learned nothing, for `data`.
+fn random_model(seed: u64, data: &Interactions) -> Model {
     let config = Config { hidden: 24, latent: 16, codewords: 8, seed, ..Config::default() };
     let parameters = Parameters::random(&config, N_ITEMS);
-    let settings = IndexSettings::from(&config);
-    let index = InvertedMultiIndex::build(parameters.items.view(), settings, None, 0, 0).unwrap();
     let ids = Arc::clone(data.item_ids());
-    let model = Model::new(parameters, ids, data.item_counts(), Description::new(config)).unwrap();
-    let model = model.with_titles(generator.titles()).unwrap().with_index(index).unwrap();
-    if with_users { model.with_users(Arc::new(data)).unwrap() } else { model }
+    let mut model = Model::of_parameters(&config, parameters, ids, data.item_counts()).unwrap();
+    let mut search = SearchOptions::default();
+    search.codewords = Some(8);
+    model.calibrate(Some(data), &search).unwrap();
+    model.with_titles(generator().titles()).unwrap()
 }
 
 impl Service {
     fn with(options: Options, with_users: bool) -> Self {
+        Self::of(&model(1, with_users), options)
+    }
+
+    fn of(model: &Model, options: Options) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("shop.fastvae");
-        model(1, with_users).save(&path).unwrap();
+        model.save(&path).unwrap();
         let app = App::open(&path, options).unwrap();
         Self { directory, app }
     }

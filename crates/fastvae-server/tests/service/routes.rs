@@ -2,8 +2,7 @@
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use fastvae::model::History;
-use fastvae::recommend;
+use fastvae::recommend::{ListOptions, Question};
 use fastvae_server::{ApiKey, Options, Vectors};
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -14,9 +13,8 @@ use crate::{Service, items, model};
 async fn a_history_gives_the_list_of_the_library() {
     let service = Service::new();
     let answer = service.recommend(json!({ "history": ["3", 17, "42"], "n": 7 })).await;
-    let history = History { items: &[3, 17, 42], weights: None };
-    let request = recommend::Request { history, n: 7, ..Default::default() };
-    let expected = model(1, false).recommend(&request).unwrap();
+    let question = Question::of([3, 17, 42]).with(ListOptions::best(7));
+    let expected = model(1, false).recommend(&question).unwrap();
     let expected_items: Vec<String> = expected.iter().map(|scored| scored.item.to_string()).collect();
     assert_eq!(items(&answer), expected_items);
     let score = answer["recommendations"][0]["score"].as_f64().unwrap();
@@ -76,6 +74,7 @@ async fn reasons_are_items_of_the_history_with_their_shares() {
         assert!(shares <= 1.0 + 1e-5, "{entry}");
         assert!(because.iter().all(|reason| ["3", "17", "42"].contains(&reason["item"].as_str().unwrap())));
         assert!(because.iter().all(|reason| reason["title"].is_string()));
+        assert!(because.iter().all(|reason| reason["contribution"].as_f64().unwrap() > 0.0));
     }
 }
 
@@ -167,6 +166,8 @@ async fn the_model_says_what_it_is() {
     assert!(answer["search"]["recall"].as_f64().unwrap() > 0.8);
     assert_eq!(answer["limits"]["seconds"], json!(10.0));
     assert_eq!(answer["config"]["codewords"], json!(8));
+    assert_eq!((&answer["kind"], &answer["learned_users"]), (&json!("fastvae"), &json!(null)));
+    assert!(answer["n_parameters"].as_u64().unwrap() > 400 * 16);
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! What a run holds on a GPU: arithmetic on sizes, before anything is sent there.
 
-use crate::config::{Config, ModelKind, MomentKind, ProposalKind};
+use crate::config::{Config, ModelKind, ProposalKind};
+use crate::math::Matrix;
 use crate::math::matrix::LANES;
-use crate::optim::halves::words;
+use crate::network::{Shape, Tables};
+use crate::optim::Moments;
 
 /// Bytes of one number.
 const FLOAT: u64 = 4;
@@ -21,12 +23,14 @@ pub fn device_bytes(config: &Config, n_users: usize, n_items: usize, n_interacti
     let (batch, samples) = (config.batch as u64, config.latent_samples as u64);
     let queries = batch * samples;
     let sampled = if config.model == ModelKind::FastVae { queries * config.negatives as u64 } else { 0 };
-    let row = |columns: u64, kind: MomentKind| match kind {
-        MomentKind::Full => 3 * columns,
-        MomentKind::Compact => columns + words(columns as usize) as u64 + 1,
+    // A table, its first moments, and its second ones: one for each row where all columns share it.
+    let floats = |shape: Shape| {
+        let [first, second] = Moments::sizes(shape).map(|(rows, cols)| Matrix::floats_of(rows, cols));
+        let second = if second == 0 { shape.rows as u64 } else { second };
+        Matrix::floats_of(shape.rows, shape.cols) + first + second
     };
-    let rows = row(hidden, config.moments) + row(latent, config.item_moments());
-    let tables = FLOAT * (items * rows + 3 * ((config.hidden as u64 + 1) * head + hidden));
+    let tables =
+        FLOAT * Tables::<Shape>::of(config, n_items).into_iter().map(|(_, shape)| floats(shape)).sum::<u64>();
     let data = 16 * users + 4 * interactions + FLOAT * interactions * samples;
     let buffers = FLOAT * (2 * batch * (hidden + head) + 3 * queries * latent) + 8 * sampled;
     let longest = interactions.min(batch * LONG * interactions.div_ceil(users.max(1)));

@@ -6,11 +6,16 @@ mod cpu;
 mod cuda;
 mod device_plan;
 mod phases;
+mod state;
 
-pub use cpu::{CpuBackend, MomentTables};
+pub(crate) use cpu::{ENTRY_BYTES, SORTING_BYTES};
+
+pub use cpu::CpuBackend;
 pub use device_plan::device_bytes;
 pub use phases::{Phase, PhaseTimes};
+pub use state::RunState;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::config::Config;
@@ -21,7 +26,7 @@ use crate::data::{Interactions, ItemId, UserId};
 use crate::error::Error;
 use crate::error::Result;
 use crate::loss::KlWeight;
-use crate::model::Parameters;
+use crate::network::Parameters;
 
 /// What [`gpus`] found out about the machine's GPUs.
 #[derive(Debug, Clone, Default)]
@@ -83,28 +88,40 @@ impl std::ops::AddAssign for StepReport {
     }
 }
 
-/// A machine that trains: it holds the interactions, the parameters, the optimiser's state and the proposal.
+/// What of a run's state is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The parameters.
+    Parameters,
+    /// Parameters, moments and proposal.
+    Everything,
+}
+
+/// A machine that trains: it runs the steps of one run, whose [`RunState`] it is given each time. Between steps it may
+/// keep what is newer than that state, until [`Backend::download`] asks for it; nobody else changes it meanwhile.
 pub trait Backend: Send + std::fmt::Debug {
     /// Rebuilds what the proposal derives from the item vectors.
     ///
     /// # Errors
     /// [`crate::Error::Config`] if the proposal's settings do not fit the catalogue, or what the device reports.
-    fn refresh(&mut self, epoch: usize) -> Result<()>;
+    fn refresh(&mut self, state: &mut RunState, epoch: usize) -> Result<()>;
 
-    /// Tells the order of the users in the epoch of `context`, whose next step this is; `done` of them were trained
-    /// on before. Comes before the steps of an epoch.
+    /// Comes before the steps of an epoch, whose order of users is the state's; `context` is that of the next step, and
+    /// `done` users were trained on before.
     ///
     /// # Errors
     /// What the device reports.
-    fn begin_epoch(&mut self, _context: StepContext, _order: &[UserId], _done: usize) -> Result<()> {
+    fn begin_epoch(&mut self, _state: &RunState, _context: StepContext, _done: usize) -> Result<()> {
         Ok(())
     }
 
-    /// Runs one step on a batch of distinct users and returns what it saw, or lets it run on and reports it later.
+    /// Runs one step on the users at `batch` in the epoch's order and returns what it saw, or lets it run on and reports
+    /// it later.
     ///
     /// # Errors
     /// What the device reports; the CPU reports none.
-    fn step(&mut self, users: &[UserId], context: StepContext) -> Result<StepReport>;
+    fn step(&mut self, state: &mut RunState, batch: Range<usize>, context: StepContext)
+    -> Result<StepReport>;
 
     /// Waits for the steps under way; returns what they saw that no step has reported.
     ///
@@ -114,22 +131,16 @@ pub trait Backend: Send + std::fmt::Debug {
         Ok(StepReport::default())
     }
 
-    /// The parameters as they are now, in this machine's memory and the order of the items.
+    /// Brings `part` of the state to where the last step left it, in this machine's memory and the order of the items.
     ///
     /// # Errors
     /// What the device reports.
-    fn parameters(&mut self) -> Result<&Parameters> {
-        Ok(self.host()?.latest())
+    fn download(&mut self, state: &mut RunState, part: Part) -> Result<()>;
+
+    /// Whether the state is somewhere else, so that a look costs time.
+    fn is_remote(&self) -> bool {
+        false
     }
-
-    /// The state in this machine's memory, the newest there is.
-    ///
-    /// # Errors
-    /// What the device reports.
-    fn host(&mut self) -> Result<&mut CpuBackend>;
-
-    /// The state in this machine's memory was changed from outside, and is the newest now.
-    fn restored(&mut self) {}
 
     /// The `k` best items of each of `users`, best first, without those of their rows of `histories`; `ItemId::MAX`
     /// after the last. By the parameters `by`, or those of now. None where this machine's cores rank as well.
@@ -146,6 +157,12 @@ pub trait Backend: Send + std::fmt::Debug {
         Ok(None)
     }
 
+    /// Goes on from another `state`, with other data over the same items. What is held of the last one is given back first.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn restart(&mut self, train: Arc<Interactions>, state: &RunState) -> Result<()>;
+
     /// The weight of the KL divergence in use.
     fn kl_weight(&self) -> KlWeight;
 
@@ -156,21 +173,16 @@ pub trait Backend: Send + std::fmt::Debug {
 
     /// What trains, in words.
     fn name(&self) -> String;
-
-    /// Whether [`Backend::host`] has nothing to fetch.
-    fn has_host_state(&self) -> bool {
-        true
-    }
 }
 
-/// The backend that `config` asks for.
+/// The backend that `config` asks for, to go on from `state` with `train`.
 ///
 /// # Errors
 /// [`crate::Error::Config`] if the configuration cannot work, [`crate::Error::Device`] if it asks for a GPU that cannot be used.
-pub fn open(config: &Config, train: Arc<Interactions>) -> Result<Box<dyn Backend>> {
-    config.validate()?;
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "the CPU keeps nothing of a state"))]
+pub fn open(config: &Config, train: Arc<Interactions>, state: &RunState) -> Result<Box<dyn Backend>> {
     #[cfg(feature = "cuda")]
-    if let Some(backend) = cuda::choose(config, &train)? {
+    if let Some(backend) = cuda::choose(config, &train, state)? {
         return Ok(Box::new(backend));
     }
     #[cfg(not(feature = "cuda"))]
@@ -180,5 +192,5 @@ pub fn open(config: &Config, train: Arc<Interactions>) -> Result<Box<dyn Backend
             "build it with the feature `cuda`, or train with --device cpu",
         ));
     }
-    Ok(Box::new(CpuBackend::new(config, train)?))
+    Ok(Box::new(CpuBackend::new(config, train)))
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::baseline::by_item::ByItem;
 use crate::baseline::inverse::invert;
-use crate::baseline::method::{Method, Table};
+use crate::baseline::method::{Method, Table, by_weight};
 use crate::data::{Interactions, ItemId};
 use crate::error::{Error, Result};
 use crate::eval::{BlockScores, Scorer, Viewer};
@@ -119,14 +119,13 @@ impl Scorer for Ease {
 
     fn block<'a>(&'a self, viewers: &'a [Viewer<'a>]) -> Result<BlockScores<'a>> {
         let coefficients = self.coefficients.view();
-        Ok(BlockScores::Rows(Box::new(move |row, scores| {
-            scores.fill(0.0);
+        Ok(BlockScores::rows(move |row, first, scores| {
             let history = viewers[row].history;
             for (at, &item) in history.items.iter().enumerate() {
                 let weight = history.weights.map_or(1.0, |weights| weights[at]);
-                simd::axpy(weight, coefficients.row(item as usize), scores);
+                simd::axpy(weight, &coefficients.row(item as usize)[first..][..scores.len()], scores);
             }
-        })))
+        }))
     }
 }
 
@@ -134,6 +133,11 @@ impl Method for Ease {
     fn likeness(&self, item: ItemId, scores: &mut [f32]) -> Result<()> {
         scores.copy_from_slice(self.coefficients.view().row(item as usize));
         Ok(())
+    }
+
+    fn contributions(&self, viewer: Viewer<'_>, items: &[ItemId]) -> Result<Matrix> {
+        let coefficients = self.coefficients.view();
+        Ok(by_weight(viewer.history, items, |item, of| coefficients.row(item as usize)[of as usize]))
     }
 
     fn write<'a>(&'a self, writer: &mut TensorWriter<'a>) {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::baseline::method::{Method, Table, cosines};
+use crate::baseline::method::{Method, Table};
 use crate::baseline::settings::Kind;
 use crate::data::{IdMap, ItemId, UserId};
 use crate::error::{Error, Result};
 use crate::eval::{BlockScores, Scorer, Viewer};
 use crate::math::Matrix;
+use crate::model_file::parts::{read_ids, write_ids};
 use crate::model_file::tensors::{TensorFile, TensorWriter};
-use crate::model_file::{load, save};
 use crate::proposal::ItemTable;
 
 /// A vector for each user of the training data and for each item; a score is their inner product.
@@ -35,7 +35,7 @@ impl Factors {
         if columns != factors || !users.is_finite() || !items.is_finite() {
             return Err(file.damaged(format!("the vectors are not finite, or not of {factors} factors")));
         }
-        let user_ids = Arc::new(load::ids(file, "factor_user_ids", n_users)?);
+        let user_ids = Arc::new(read_ids(file, "factor_user_ids", n_users)?);
         Ok(Self { kind, users: Table::File(users), items: Table::File(items), user_ids })
     }
 
@@ -62,10 +62,14 @@ impl Scorer for Factors {
         let (users, vectors) = (self.users.view(), self.items.view());
         let mut queries = Matrix::zeros(viewers.len(), users.cols());
         for (row, viewer) in viewers.iter().enumerate() {
+            // Nobody scores nothing; for them there are the popular items.
+            if viewer.is_nobody() {
+                continue;
+            }
             let user = self.user(viewer)?;
             queries.row_mut(row)[..users.cols()].copy_from_slice(users.row(user as usize));
         }
-        Ok(BlockScores::Vectors { queries, items: ItemTable { vectors, bias: None } })
+        Ok(BlockScores::products(queries, ItemTable { vectors, bias: None }))
     }
 
     fn user_ids(&self) -> Option<&Arc<IdMap>> {
@@ -78,13 +82,21 @@ impl Scorer for Factors {
 }
 
 impl Method for Factors {
-    fn likeness(&self, item: ItemId, scores: &mut [f32]) -> Result<()> {
-        cosines(self.items.view(), item, scores);
-        Ok(())
+    fn likeness(&self, _: ItemId, _: &mut [f32]) -> Result<()> {
+        unreachable!("its items have vectors")
+    }
+
+    fn contributions(&self, viewer: Viewer<'_>, items: &[ItemId]) -> Result<Matrix> {
+        // A user's vector was learned with all of the history; no item of it can be left out any more.
+        Ok(Matrix::zeros(viewer.history.items.len(), items.len()))
+    }
+
+    fn forget_items(&self) {
+        self.items.forget();
     }
 
     fn write<'a>(&'a self, writer: &mut TensorWriter<'a>) {
         writer.matrix("users", self.users.view()).matrix("items", self.items.view());
-        save::add_ids(writer, "factor_user_ids", &self.user_ids);
+        write_ids(writer, "factor_user_ids", &self.user_ids);
     }
 }

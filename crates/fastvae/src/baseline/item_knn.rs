@@ -9,10 +9,11 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::by_item::ByItem;
-use crate::baseline::method::Method;
+use crate::baseline::method::{Method, by_weight};
 use crate::data::{Interactions, ItemId};
 use crate::error::{Error, Result};
 use crate::eval::{BlockScores, Scored, Scorer, TopK, Viewer};
+use crate::math::Matrix;
 use crate::model_file::tensors::{TensorFile, TensorWriter};
 
 /// Settings of `item-knn`.
@@ -82,6 +83,12 @@ impl Likeness {
     fn of(&self, item: usize) -> impl Iterator<Item = (usize, f32)> {
         let span = self.offsets[item]..self.offsets[item + 1];
         self.items[span.clone()].iter().zip(&self.values[span]).map(|(&item, &value)| (item as usize, value))
+    }
+
+    /// How much `item` is like `other`: 0 where that is none of its nearest. Rows ascend.
+    fn between(&self, item: usize, other: ItemId) -> f32 {
+        let span = self.offsets[item]..self.offsets[item + 1];
+        self.items[span.clone()].binary_search(&other).map_or(0.0, |at| self.values[span.start + at])
     }
 
     fn transposed(&self) -> Self {
@@ -209,14 +216,15 @@ impl Scorer for ItemKnn {
     }
 
     fn block<'a>(&'a self, viewers: &'a [Viewer<'a>]) -> Result<BlockScores<'a>> {
-        Ok(BlockScores::Rows(Box::new(|row, scores| {
-            scores.fill(0.0);
+        Ok(BlockScores::rows(|row, first, scores| {
             let history = viewers[row].history;
+            let items = first..first + scores.len();
             for (at, &item) in history.items.iter().enumerate() {
                 let weight = history.weights.map_or(1.0, |weights| weights[at]);
-                self.near_to.of(item as usize).for_each(|(other, value)| scores[other] += weight * value);
+                let gains = self.near_to.of(item as usize).filter(|(other, _)| items.contains(other));
+                gains.for_each(|(other, value)| scores[other - first] += weight * value);
             }
-        })))
+        }))
     }
 }
 
@@ -225,6 +233,10 @@ impl Method for ItemKnn {
         scores.fill(f32::NEG_INFINITY);
         self.nearest.of(item as usize).for_each(|(other, value)| scores[other] = value);
         Ok(())
+    }
+
+    fn contributions(&self, viewer: Viewer<'_>, items: &[ItemId]) -> Result<Matrix> {
+        Ok(by_weight(viewer.history, items, |item, of| self.nearest.between(of as usize, item)))
     }
 
     fn write<'a>(&'a self, writer: &mut TensorWriter<'a>) {
@@ -239,7 +251,7 @@ impl Method for ItemKnn {
 mod tests {
     use super::*;
     use crate::baseline::tests::random_interactions;
-    use crate::model::History;
+    use crate::network::History;
 
     /// Every pair of items, by the definition.
     fn naive(data: &Interactions, settings: &ItemKnnSettings) -> Vec<Vec<f32>> {
@@ -307,11 +319,7 @@ mod tests {
         let knn = ItemKnn::fit(&data, &ItemKnnSettings { neighbours: 5, ..ItemKnnSettings::default() });
         let history = [3, 8, 21, 30];
         let viewers = [Viewer::from(History { items: &history, weights: None })];
-        let mut scores = vec![0.0; 40];
-        match knn.block(&viewers).unwrap() {
-            BlockScores::Rows(score) => score(0, &mut scores),
-            BlockScores::Vectors { .. } => panic!("item-knn has no vectors"),
-        }
+        let scores = knn.block(&viewers).unwrap().row(0, 40).expect("item-knn has no vectors");
         for (item, &score) in scores.iter().enumerate() {
             let near = knn.nearest.of(item).filter(|(other, _)| history.contains(&(*other as ItemId)));
             let expected: f32 = near.map(|(_, value)| value).sum();

@@ -1,8 +1,7 @@
 //! The methods that a model must beat, under the same trait: the paper's baselines (section 6.1.2) and the strong
 //! simple ones that it leaves out.
 //!
-//! [`fit`] trains any of them from its [`Settings`]; a [`Baseline`] ranks, recommends, compares items, saves and
-//! loads as a [`crate::Model`] does, through [`Recommender`]. [`load`] opens either.
+//! [`crate::fit`] trains any of them from its [`Settings`] and gives a [`crate::Model`] as a training does.
 //!
 //! | kind | learns | a history alone |
 //! |---|---|---|
@@ -15,71 +14,63 @@
 //! Every method is spread over the current thread pool, is a pure function of the data, the settings and the seed
 //! at any number of threads, and never holds users x items.
 //!
-//! Files are those of [`crate::model_file`] with the text `kind` = `baseline`, and per method the arrays
+//! In a model's file each has arrays of its own:
 //! `neighbours.offsets`, `.items`, `.values` (item-knn); `coefficients` (ease); `items` (wrmf); `users`, `items`
 //! and `factor_user_ids` (the others).
 
 mod by_item;
 mod ease;
 mod factors;
-mod fitted;
 mod inverse;
 mod item_knn;
 mod least_squares;
 mod method;
 mod pairwise;
 mod popularity;
+pub(crate) mod progress;
 mod settings;
 mod wrmf;
 
 pub use ease::EaseSettings;
-pub use fitted::{Baseline, BaselineDescription, is_baseline, load};
 pub use item_knn::{ItemKnnSettings, Weighting};
 pub use pairwise::PairwiseSettings;
 pub use settings::{Kind, Settings};
 pub use wrmf::WrmfSettings;
 
-pub use crate::recommend::Recommender;
-
 use crate::data::Interactions;
 use crate::error::{Error, Result};
-use crate::train::Control;
+use crate::model_file::parts::in_file;
+use crate::model_file::tensors::TensorFile;
 
 use ease::Ease;
+use factors::Factors;
 use item_knn::ItemKnn;
-use method::Method;
+pub use method::Fallback;
+pub(crate) use method::{Method, Table};
 use popularity::Popularity;
+use progress::{Observer, tell};
 use wrmf::Wrmf;
 
-/// How far a fit has come.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Progress {
-    /// Passes over the data that are done.
-    pub done: usize,
-    /// Passes in all.
-    pub total: usize,
-    /// Mean loss of the last pass, for methods that take it along.
-    pub loss: Option<f64>,
-}
-
-/// Whoever is told of each pass and may stop the work.
-pub type Observer<'a> = dyn FnMut(Progress) -> Control + 'a;
-
-/// Trains the baseline that `settings` name on `data`; `observer` is told of each pass.
+/// Learns what `settings` name from `data`; `observer` is told of each pass. Gives the settings with what they left to be
+/// chosen from the data.
 ///
 /// # Errors
 /// [`Error::Config`] for settings that cannot work, [`Error::Data`] if there is nothing to learn from or the
 /// catalogue is too large for the method, [`Error::Interrupted`] if the observer asked to stop.
-pub fn fit(data: &Interactions, settings: &Settings, observer: &mut Observer<'_>) -> Result<Baseline> {
+pub(crate) fn learn(
+    data: &Interactions,
+    settings: &Settings,
+    observer: &mut Observer<'_>,
+) -> Result<(Box<dyn Method>, Settings)> {
     settings.validate()?;
-    let settings = &settings.for_data(data);
+    let settings = settings.for_data(data);
     if data.n_interactions() == 0 || data.n_items() < 2 {
         return Err(Error::data(
             format!("{} interactions with {} items", data.n_interactions(), data.n_items()),
             "give data to learn from: at least one interaction and two items",
         ));
     }
-    let method: Box<dyn Method> = match settings {
+    let method: Box<dyn Method> = match &settings {
         Settings::Popularity => Box::new(Popularity::new(&data.item_counts())),
         Settings::ItemKnn(settings) => Box::new(ItemKnn::fit(data, settings)),
         Settings::Ease(settings) => Box::new(Ease::fit(data, settings)?),
@@ -91,15 +82,31 @@ pub fn fit(data: &Interactions, settings: &Settings, observer: &mut Observer<'_>
         | Settings::Pris(pairwise)
         | Settings::Sa(pairwise) => Box::new(pairwise::fit(data, settings.kind(), pairwise, observer)?),
     };
-    Ok(Baseline::new(method, data, settings.clone()))
+    Ok((method, settings))
 }
 
-/// Tells the observer of a pass.
-fn tell(observer: &mut Observer<'_>, done: usize, total: usize, loss: Option<f64>) -> Result<()> {
-    match observer(Progress { done, total, loss }) {
-        Control::Continue => Ok(()),
-        Control::Stop => Err(Error::Interrupted),
-    }
+/// What was learned by a method of `settings`, from a model's file.
+pub(crate) fn read(
+    file: &TensorFile,
+    settings: &Settings,
+    n_items: usize,
+    item_counts: &[u32],
+) -> Result<Box<dyn Method>> {
+    in_file(file, || settings.validate())?;
+    Ok(match settings {
+        Settings::Popularity => Box::new(Popularity::new(item_counts)),
+        Settings::ItemKnn(_) => Box::new(ItemKnn::read(file, n_items)?),
+        Settings::Ease(_) => Box::new(Ease::read(file, n_items)?),
+        Settings::Wrmf(settings) => Box::new(Wrmf::read(file, n_items, settings)?),
+        Settings::Bpr(pairwise)
+        | Settings::Warp(pairwise)
+        | Settings::Aobpr(pairwise)
+        | Settings::Dns(pairwise)
+        | Settings::Pris(pairwise)
+        | Settings::Sa(pairwise) => {
+            in_file(file, || Factors::read(file, n_items, settings.kind(), pairwise.factors)).map(Box::new)?
+        }
+    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! `popularity`: the items that most users touched, alike for everyone.
 
-use crate::baseline::method::Method;
+use crate::baseline::method::{Fallback, Method};
 use crate::data::ItemId;
 use crate::error::{Error, Result};
 use crate::eval::{BlockScores, Scorer, Viewer};
+use crate::math::{Matrix, simd};
 use crate::model_file::tensors::TensorWriter;
 
 /// Ranks by the number of users who touched an item.
@@ -24,7 +25,9 @@ impl Scorer for Popularity {
     }
 
     fn block<'a>(&'a self, _: &'a [Viewer<'a>]) -> Result<BlockScores<'a>> {
-        Ok(BlockScores::Rows(Box::new(|_, scores| scores.copy_from_slice(&self.scores))))
+        Ok(BlockScores::rows(|_, first, scores| {
+            simd::axpy(1.0, &self.scores[first..][..scores.len()], scores)
+        }))
     }
 }
 
@@ -34,6 +37,15 @@ impl Method for Popularity {
             "popularity knows how many users touched an item, not which items are alike",
             "train item-knn, ease, wrmf or fastvae to compare items",
         ))
+    }
+
+    fn nobody(&self) -> Option<Fallback> {
+        Some(Fallback::Popularity)
+    }
+
+    fn contributions(&self, viewer: Viewer<'_>, items: &[ItemId]) -> Result<Matrix> {
+        // No history changes anything.
+        Ok(Matrix::zeros(viewer.history.items.len(), items.len()))
     }
 
     fn write<'a>(&'a self, _: &mut TensorWriter<'a>) {

@@ -1,11 +1,13 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::control::Control;
 use crate::data::{IdMap, ItemId};
-use crate::eval::{Scorer, evaluate};
+use crate::eval::{Scorer, Viewer, evaluate};
 use crate::math::{Purpose, Stream};
-use crate::model::History;
-use crate::recommend::Request;
+use crate::model::Model;
+use crate::recommend::{ListOptions, Question};
+use crate::train::fit;
 
 /// Users with a taste: most of a user's items are of one residue, so that there is something to learn.
 pub(crate) fn random_interactions(n_users: usize, n_items: usize, weighted: bool) -> Interactions {
@@ -48,8 +50,14 @@ fn quick(kind: Kind) -> Settings {
     serde_json::from_value(settings).unwrap()
 }
 
-fn fitted(data: &Interactions, kind: Kind) -> Baseline {
-    fit(data, &quick(kind), &mut |_| Control::Continue).unwrap()
+fn fitted(data: &Interactions, kind: Kind) -> Model {
+    fit(data.clone(), &quick(kind), |_| Control::Continue).unwrap()
+}
+
+/// What to show user `user` of `data`.
+fn question(model: &Model, data: &Interactions, user: usize, list: ListOptions) -> Question {
+    let known = crate::eval::scorer::positions_of(model, data.user_ids());
+    Question::for_viewer(Viewer { history: data.row(user).into(), user: known[user] }).with(list)
 }
 
 #[test]
@@ -76,18 +84,15 @@ fn what_is_saved_comes_back() {
     for kind in Kind::ALL {
         let baseline = fitted(&data, kind).with_users(Arc::new(data.clone())).unwrap();
         baseline.save(&path).unwrap();
-        let loaded = Baseline::load(&path).unwrap();
+        let loaded = Model::load(&path).unwrap();
         assert_eq!(loaded.description(), baseline.description());
         assert_eq!(loaded.users().unwrap().items(), data.items());
-        let row = data.row(7);
-        let user = loaded.user_ids().map(|ids| ids.position("u7").unwrap());
-        let request = Request { history: row.into(), user, n: 12, ..Request::default() };
-        assert_eq!(loaded.recommend(&request).unwrap(), baseline.recommend(&request).unwrap(), "{kind}");
-        assert_eq!(load(&path).unwrap().recommend(&request).unwrap(), loaded.recommend(&request).unwrap());
+        let ask = question(&loaded, &data, 7, ListOptions::best(12));
+        assert_eq!(loaded.recommend(&ask).unwrap(), baseline.recommend(&ask).unwrap(), "{kind}");
         baseline.save_without_users(&path).unwrap();
-        let bare = load(&path).unwrap();
+        let bare = Model::load(&path).unwrap();
         assert!(bare.users().is_none());
-        assert_eq!(bare.recommend(&request).unwrap(), loaded.recommend(&request).unwrap(), "{kind}");
+        assert_eq!(bare.recommend(&ask).unwrap(), loaded.recommend(&ask).unwrap(), "{kind}");
         match (kind, loaded.similar(3, 5)) {
             (Kind::Popularity, likeness) => assert!(likeness.unwrap_err().to_string().contains("item-knn")),
             (_, likeness) => {
@@ -105,27 +110,21 @@ fn lists_within_a_selection_are_the_best_of_it() {
     let only = [3, 4, 9, 17, 20, 33];
     for kind in Kind::ALL {
         let baseline = fitted(&data, kind);
-        let users: Vec<_> = crate::eval::positions_of(&baseline, data.user_ids());
-        let viewer = |at: usize| crate::eval::Viewer { history: data.row(at).into(), user: users[at] };
-        let options = crate::recommend::BatchOptions { n: 4, only: Some(&only), ..Default::default() };
+        let users: Vec<_> = crate::eval::scorer::positions_of(&baseline, data.user_ids());
+        let viewer = |at: usize| Viewer { history: data.row(at).into(), user: users[at] };
+        let list = ListOptions { n: 4, only: Some(only.to_vec()), ..ListOptions::default() };
         let mut n_lists = 0;
-        crate::recommend::recommend_all(&baseline, 60, viewer, &options, |at, list| {
-            let request = Request {
-                history: data.row(at).into(),
-                user: users[at],
-                n: 4,
-                only: Some(&only),
-                ..Request::default()
-            };
-            let single = baseline.recommend(&request)?;
-            assert_eq!(single.len(), list.len());
-            for (a, b) in single.iter().zip(list) {
-                assert!((a.score - b.score).abs() < 1e-4, "{kind}: {single:?} {list:?}");
-            }
-            n_lists += 1;
-            Ok(())
-        })
-        .unwrap();
+        baseline
+            .recommend_all(60, viewer, &list, |at, many| {
+                let single = baseline.recommend(&question(&baseline, &data, at, list.clone()))?;
+                assert_eq!(single.len(), many.items.len());
+                for (a, b) in single.iter().zip(many.items) {
+                    assert!((a.score - b.score).abs() < 1e-4, "{kind}: {single:?}");
+                }
+                n_lists += 1;
+                Ok(())
+            })
+            .unwrap();
         assert_eq!(n_lists, 60);
     }
 }
@@ -135,8 +134,7 @@ fn who_cannot_be_folded_in_is_refused_with_a_way_out() {
     let data = random_interactions(40, 30, false);
     for kind in Kind::ALL {
         let baseline = fitted(&data, kind);
-        let request = Request { history: History { items: &[1, 5], weights: None }, ..Request::default() };
-        match baseline.recommend(&request) {
+        match baseline.recommend(&Question::of([1, 5])) {
             Ok(_) => assert!(baseline.user_ids().is_none(), "{kind}"),
             Err(error) => {
                 let text = error.to_string();
@@ -161,9 +159,8 @@ fn damaged_files_are_errors() {
             std::fs::remove_file(&path).unwrap();
             std::fs::write(&path, &bytes).unwrap();
             // Any value will do as long as nothing panics: some bytes are numbers like others.
-            if let Ok(baseline) = load(&path) {
-                let request = Request { history: data.row(2).into(), user: Some(2), ..Request::default() };
-                let _ = baseline.recommend(&request);
+            if let Ok(baseline) = Model::load(&path) {
+                let _ = baseline.recommend(&question(&baseline, &data, 2, ListOptions::best(5)));
                 let _ = baseline.similar(1, 3);
             }
         }
@@ -186,7 +183,7 @@ fn an_observer_can_stop_the_work() {
     let data = random_interactions(40, 30, false);
     for kind in [Kind::Wrmf, Kind::Warp] {
         let mut calls = 0;
-        let result = fit(&data, &quick(kind), &mut |_| {
+        let result = fit(data.clone(), &quick(kind), |_| {
             calls += 1;
             if calls == 2 { Control::Stop } else { Control::Continue }
         });

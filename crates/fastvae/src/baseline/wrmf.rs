@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::baseline::by_item::ByItem;
 use crate::baseline::least_squares::{Problem, gram, solve_all, solve_block};
-use crate::baseline::method::{Method, Table, cosines};
+use crate::baseline::method::{Method, Table};
 use crate::baseline::{Observer, tell};
 use crate::data::{Interactions, ItemId};
 use crate::error::{Error, Result};
@@ -67,7 +67,7 @@ impl WrmfSettings {
     ///
     /// The pull is not its 0.01, with which MovieLens-10M stays at .3168 (NDCG@50; the best alpha of 5, 10, 40 and
     /// 100): 60 gives .3201 there and .1318 on Gowalla. Chosen by the test parts of these two.
-    pub fn paper() -> Self {
+    pub(crate) fn paper() -> Self {
         Self { factors: 32, regularization: 60.0, exponent: 0.0, ..Self::default() }
     }
 
@@ -192,7 +192,7 @@ impl Scorer for Wrmf {
             let history = viewers[row].history;
             (history.items, history.weights, self.settings.pull(self.alpha, history.items.len(), n_items))
         });
-        Ok(BlockScores::Vectors { queries, items: ItemTable { vectors: items, bias: None } })
+        Ok(BlockScores::products(queries, ItemTable { vectors: items, bias: None }))
     }
 
     fn item_table(&self) -> Option<ItemTable<'_>> {
@@ -201,9 +201,12 @@ impl Scorer for Wrmf {
 }
 
 impl Method for Wrmf {
-    fn likeness(&self, item: ItemId, scores: &mut [f32]) -> Result<()> {
-        cosines(self.items.view(), item, scores);
-        Ok(())
+    fn likeness(&self, _: ItemId, _: &mut [f32]) -> Result<()> {
+        unreachable!("its items have vectors")
+    }
+
+    fn forget_items(&self) {
+        self.items.forget();
     }
 
     fn write<'a>(&'a self, writer: &mut TensorWriter<'a>) {
@@ -218,10 +221,10 @@ mod tests {
     use super::*;
     use crate::baseline::tests::random_interactions;
     use crate::data::IdMap;
-    use crate::model::History;
+    use crate::network::History;
 
     fn fit(data: &Interactions, settings: &WrmfSettings) -> Wrmf {
-        Wrmf::fit(data, settings, &mut |_| crate::train::Control::Continue).unwrap()
+        Wrmf::fit(data, settings, &mut |_| crate::control::Control::Continue).unwrap()
     }
 
     /// The loss that the module names, pair by pair; users are folded in.
@@ -233,7 +236,7 @@ mod tests {
         for user in 0..data.n_users() {
             let row = data.row(user);
             let viewers = [Viewer::from(History::from(row))];
-            let BlockScores::Vectors { queries, items } = wrmf.block(&viewers).unwrap() else { panic!() };
+            let (queries, items) = wrmf.block(&viewers).unwrap().products.expect("wrmf has vectors");
             let x = queries.view().row(0);
             total += f64::from(s.pull(wrmf.alpha, row.items.len(), data.n_items())) * square(x);
             for item in 0..data.n_items() {

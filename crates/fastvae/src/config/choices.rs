@@ -13,6 +13,16 @@ pub enum ModelKind {
     MultVae,
 }
 
+impl ModelKind {
+    /// The name in flags, files and output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FastVae => "fastvae",
+            Self::MultVae => "mult-vae",
+        }
+    }
+}
+
 /// The non-linearity of the hidden layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -46,6 +56,20 @@ pub enum ProposalKind {
 }
 
 impl ProposalKind {
+    /// The name in flags, files and output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Popularity => "popularity",
+            Self::Softmax => "softmax",
+            Self::Kernel => "kernel",
+            Self::Dns => "dns",
+            Self::MidxExact => "midx-exact",
+            Self::MidxUniform => "midx-uniform",
+            Self::MidxPopularity => "midx-popularity",
+        }
+    }
+
     /// Whether it holds something made from the item vectors, which is made again every few epochs.
     pub fn is_refreshed(self) -> bool {
         match self {
@@ -91,7 +115,7 @@ pub enum Popularity {
 impl Popularity {
     /// The weight of an item that `count` users touched; positive even for a count of zero, so that every item
     /// can be drawn.
-    pub fn weight(self, count: u32) -> f32 {
+    pub(crate) fn weight(self, count: u32) -> f32 {
         let count = f64::from(count);
         let weight = match self {
             Self::Log => count.ln_1p(),
@@ -184,7 +208,7 @@ impl Default for Decay {
 
 impl Decay {
     /// The factor on the step size in epoch `epoch` of `epochs`, counted from 0.
-    pub fn at(&self, epoch: usize, epochs: usize) -> f32 {
+    pub(crate) fn at(&self, epoch: usize, epochs: usize) -> f32 {
         match self.schedule {
             Schedule::Linear => epochs.saturating_sub(epoch).max(1) as f32 / epochs.max(1) as f32,
             Schedule::Step => self.factor.powi((epoch / self.every.max(1)) as i32),

@@ -154,12 +154,12 @@ impl Config {
     }
 
     /// The number of threads: those asked for, or one per core.
-    pub fn n_threads(&self) -> usize {
+    pub(crate) fn n_threads(&self) -> usize {
         if self.threads == 0 { resources::available_threads() } else { self.threads }
     }
 
     /// Columns of the encoder's table.
-    pub fn encoder_columns(&self) -> usize {
+    pub(crate) fn encoder_columns(&self) -> usize {
         if self.encoder_rank > 0 { self.encoder_rank } else { self.hidden }
     }
 
@@ -173,7 +173,7 @@ impl Config {
     ///
     /// Item vectors move when they are drawn, so a catalogue that an epoch hardly touches needs no new index after it:
     /// however large it is, refreshes cost a small share of the steps.
-    pub fn refresh_interval(&self, n_users: usize, n_items: usize) -> usize {
+    pub(crate) fn refresh_interval(&self, n_users: usize, n_items: usize) -> usize {
         let draws = n_users.saturating_mul(self.latent_samples).saturating_mul(self.negatives).max(1);
         match self.refresh_every {
             0 => n_items.saturating_mul(DRAWS_PER_REFRESH).div_ceil(draws).max(1),

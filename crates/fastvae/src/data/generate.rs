@@ -66,6 +66,14 @@ pub struct Generator {
     places: Permutation,
 }
 
+/// The catalogue of `options`, all of it in memory; identifiers are the positions.
+///
+/// # Errors
+/// [`Error::Config`] for options that cannot work.
+pub fn generate(options: GenerateOptions) -> Result<Interactions> {
+    Generator::new(options)?.interactions()
+}
+
 impl Generator {
     /// Checks `options`; costs nothing else.
     ///

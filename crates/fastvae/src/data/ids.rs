@@ -77,7 +77,7 @@ impl IdMap {
     /// # Errors
     /// [`Error::Data`] if the ends do not ascend to the length of `bytes`, an identifier is not UTF-8 or
     /// appears twice.
-    pub fn from_string_parts(bytes: Vec<u8>, ends: Vec<u64>) -> Result<Self> {
+    pub(crate) fn from_string_parts(bytes: Vec<u8>, ends: Vec<u64>) -> Result<Self> {
         Self::from_string_storage(bytes.into(), ends.into())?.distinct()
     }
 
@@ -211,7 +211,7 @@ impl IdMap {
     }
 
     /// The block of bytes and the end of each identifier in it, where they are strings.
-    pub fn string_parts(&self) -> Option<(&[u8], &[u64])> {
+    pub(crate) fn string_parts(&self) -> Option<(&[u8], &[u64])> {
         match &self.ids {
             Ids::Strings { bytes, ends } => Some((bytes, ends)),
             _ => None,
@@ -225,7 +225,7 @@ impl IdMap {
     ///
     /// # Panics
     /// If a position is not below [`IdMap::len`].
-    pub fn select(&self, positions: &[u32]) -> Result<Self> {
+    pub(crate) fn select(&self, positions: &[u32]) -> Result<Self> {
         match &self.ids {
             Ids::Strings { bytes, ends } => {
                 let (mut picked, mut picked_ends) = (Vec::new(), Vec::with_capacity(positions.len()));

@@ -33,6 +33,11 @@ pub struct Row<'a> {
 }
 
 impl Interactions {
+    /// Bytes of so many rows and entries in memory, without weights, timestamps and names.
+    pub(crate) fn bytes_of(n_users: usize, n_interactions: usize) -> u64 {
+        (n_interactions * size_of::<ItemId>() + n_users * size_of::<usize>()) as u64
+    }
+
     /// Takes compressed sparse rows whose items ascend strictly within each row.
     ///
     /// # Errors
@@ -181,7 +186,7 @@ impl Interactions {
 
     /// The same interactions with every weight 1.
     #[must_use]
-    pub fn binarized(mut self) -> Self {
+    pub(crate) fn binarized(mut self) -> Self {
         self.weights = None;
         self
     }

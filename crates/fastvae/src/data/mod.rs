@@ -1,37 +1,35 @@
 //! Interactions: who touched what, read from files people have, filtered and split.
 
 mod builder;
-mod cache;
-mod filter;
-mod folds;
-mod generate;
+pub(crate) mod cache;
+pub(crate) mod filter;
+pub(crate) mod folds;
+pub(crate) mod generate;
 mod ids;
 mod interactions;
-mod intern;
-mod read;
+pub(crate) mod intern;
+pub(crate) mod read;
 mod select;
-mod split;
+pub(crate) mod split;
 mod statistics;
 mod storage;
-mod titles;
+pub(crate) mod titles;
 mod vocabulary;
-mod write;
+pub(crate) mod write;
+
+pub(crate) use cache::Cache;
+pub(crate) use filter::k_core;
+pub(crate) use intern::IdMapBuilder;
+pub(crate) use write::TableWriter;
 
 pub use builder::InteractionsBuilder;
-pub use cache::{Cache, CacheWriter};
-pub use filter::{drop_empty, k_core};
-pub use folds::fold;
-pub use generate::{GenerateOptions, Generator};
+pub use generate::{GenerateOptions, generate};
 pub use ids::IdMap;
 pub use interactions::{Interactions, Row};
-pub use intern::IdMapBuilder;
-pub use read::{
-    Column, Format, ReadOptions, ReadReport, read, read_aligned, read_pair, read_with_items, read_with_report,
-};
-pub use split::{Split, SplitParts, hold_out};
+pub use read::{Column, Format, ReadOptions, read, read_pair};
+pub use split::{Split, SplitParts};
 pub use statistics::{Spread, Statistics};
-pub use titles::{TitleOptions, TitleReport, Titles};
-pub use write::{TableWriter, write_interactions};
+pub use titles::{TitleOptions, Titles};
 
 /// An item's position in the catalogue: a row of every item table.
 pub type ItemId = u32;

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::data::Interactions;
 
 /// What a data set looks like.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Number of users.
     pub users: usize,
@@ -28,7 +30,9 @@ pub struct Statistics {
 }
 
 /// How counts are spread.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
 pub struct Spread {
     /// Mean.
     pub mean: f64,

@@ -59,7 +59,7 @@ impl Titles {
     ///
     /// # Errors
     /// [`Error::Data`] if the ends do not ascend to the length of `bytes`, or a title is not UTF-8.
-    pub fn from_parts(bytes: Vec<u8>, ends: Vec<u64>) -> Result<Self> {
+    pub(crate) fn from_parts(bytes: Vec<u8>, ends: Vec<u64>) -> Result<Self> {
         Self::from_storage(bytes.into(), ends.into())
     }
 
@@ -69,7 +69,7 @@ impl Titles {
     }
 
     /// The block of bytes and the end of each title in it.
-    pub fn parts(&self) -> (&[u8], &[u64]) {
+    pub(crate) fn parts(&self) -> (&[u8], &[u64]) {
         (&self.bytes, &self.ends)
     }
 
@@ -91,12 +91,6 @@ impl Titles {
         }
         let title = std::str::from_utf8(slice(&self.bytes, &self.ends, at)).expect("titles are UTF-8");
         Some(title).filter(|title| !title.is_empty())
-    }
-
-    /// The titles of the items at `positions`, in that order.
-    #[must_use]
-    pub fn select(&self, positions: &[ItemId]) -> Self {
-        Self::new(positions.iter().map(|&item| self.get(item).unwrap_or_default()))
     }
 
     /// Reads titles of the items in `items`: CSV or TSV with a header, or MovieLens `item::title::...`.
@@ -291,6 +285,5 @@ mod tests {
         assert_eq!(Titles::from_parts(bytes.to_vec(), ends.to_vec()).unwrap(), titles);
         assert!(Titles::from_parts(vec![0xff], vec![1]).unwrap_err().to_string().contains("not UTF-8"));
         assert!(Titles::from_parts(vec![b'a'], vec![2]).is_err());
-        assert_eq!(titles.select(&[2, 1]), Titles::new(["ß", ""]));
     }
 }

@@ -247,10 +247,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Activation, Config};
     use crate::data::IdMap;
     use crate::math::{Purpose, Stream};
-    use crate::model::{History, Parameters, encode};
+    use crate::network::{History, Parameters, encode};
 
     const N_ITEMS: usize = 90;
 
@@ -352,14 +352,22 @@ mod tests {
         let (histories, test) = split(300);
         let p = random_model();
         let ranking = |user: usize| {
-            let query = encode(p.view(), 1, |_| History { items: &histories[user], weights: None });
+            let query = encode(p.network(Activation::Relu), 1, |_| History {
+                items: &histories[user],
+                weights: None,
+            });
             let score = |item: ItemId| crate::math::simd::dot(query.row(0), p.items.row(item as usize));
             let mut items: Vec<ItemId> = (0..N_ITEMS as ItemId).collect();
             items.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
             items
         };
-        let evaluation =
-            evaluate(p.view(), &interactions(&histories), &interactions(&test), &all_metrics()).unwrap();
+        let evaluation = evaluate(
+            p.network(Activation::Relu),
+            &interactions(&histories),
+            &interactions(&test),
+            &all_metrics(),
+        )
+        .unwrap();
         assert_naive(&evaluation, ranking, &histories, &test);
     }
 
@@ -382,8 +390,8 @@ mod tests {
         let (histories, test) = split(300);
         let (p, metric) = (random_model(), "ndcg@10".parse().unwrap());
         let (histories, test) = (interactions(&histories), interactions(&test));
-        let values = evaluate_users(p.view(), &histories, &test, metric).unwrap();
-        let evaluation = evaluate(p.view(), &histories, &test, &[metric]).unwrap();
+        let values = evaluate_users(p.network(Activation::Relu), &histories, &test, metric).unwrap();
+        let evaluation = evaluate(p.network(Activation::Relu), &histories, &test, &[metric]).unwrap();
         assert!(values.windows(2).all(|pair| pair[0].0 < pair[1].0));
         let mean = values.iter().map(|(_, value)| value).sum::<f64>() / values.len() as f64;
         assert!((mean - evaluation.mean(metric).unwrap()).abs() < 1e-12);
@@ -405,7 +413,7 @@ mod tests {
         let fold_in = interactions(&[vec![3], vec![50], vec![7]]);
         let test = interactions(&[vec![48], vec![5, 9], vec![]]);
         let metrics = ["recall@1", "recall-min@1"].map(|m| m.parse().unwrap());
-        let evaluation = evaluate(p.view(), &fold_in, &test, &metrics).unwrap();
+        let evaluation = evaluate(p.network(Activation::Relu), &fold_in, &test, &metrics).unwrap();
         assert_eq!(evaluation.n_users, 2);
         assert_eq!(evaluation.mean(metrics[0]), Some(0.75));
         assert_eq!(evaluation.mean(metrics[1]), Some(1.0));
@@ -415,7 +423,8 @@ mod tests {
     fn parts_that_do_not_belong_together_are_refused() {
         let p = random_model();
         let (one, two) = (interactions(&[vec![1]]), interactions(&[vec![1], vec![2]]));
-        let error = evaluate(p.view(), &one, &two, &all_metrics()).unwrap_err().to_string();
+        let error =
+            evaluate(p.network(Activation::Relu), &one, &two, &all_metrics()).unwrap_err().to_string();
         assert!(error.contains("the histories has 1 users, the test data 2"), "{error}");
     }
 }

@@ -70,7 +70,7 @@ impl Measure {
     }
 
     /// What is divided by what, where two definitions are in use.
-    pub fn remark(self) -> &'static str {
+    pub(crate) fn remark(self) -> &'static str {
         match self {
             Self::Recall => "hits / test items",
             Self::RecallMin => "hits / min(k, test items)",

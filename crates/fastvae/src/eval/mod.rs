@@ -1,17 +1,21 @@
 //! How well does a model rank? The whole catalogue for every user, and the measures of it.
 
-mod evaluate;
+pub(crate) mod evaluate;
 mod evaluation;
-mod metrics;
-mod paired;
-mod ranking;
-mod scorer;
-mod topk;
+pub(crate) mod metrics;
+pub(crate) mod paired;
+pub(crate) mod ranking;
+pub(crate) mod scan;
+pub(crate) mod scorer;
+pub(crate) mod topk;
 
-pub use evaluate::{evaluate, evaluate_lists, evaluate_popularity, evaluate_users};
+pub(crate) use evaluate::{evaluate, evaluate_lists};
+pub(crate) use ranking::{Rankings, rank};
+pub(crate) use scorer::{BlockScores, Scorer};
+pub(crate) use topk::TopK;
+
+pub use crate::network::History;
 pub use evaluation::{Estimate, Evaluation};
-pub use metrics::{Measure, Metric, Yardstick};
-pub use paired::PairedDifference;
-pub use ranking::{Rankings, rank};
-pub use scorer::{BlockScores, RowScores, Scorer, Viewer, positions_of};
-pub use topk::{Scored, TopK};
+pub use metrics::{Measure, Metric};
+pub use scorer::Viewer;
+pub use topk::Scored;

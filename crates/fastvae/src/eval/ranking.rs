@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::data::ItemId;
 use crate::error::Result;
-use crate::eval::scorer::{BlockScores, Scorer, Viewer};
+use crate::eval::scorer::{AddScores, Scorer, Viewer};
 use crate::eval::topk::{Scored, TopK};
 use crate::math::MatrixView;
 use crate::math::dense::{Operand, product};
@@ -80,11 +80,11 @@ pub fn rank<'h, V: Into<Viewer<'h>>, E: AsRef<[ItemId]>, T: Send>(
                 let users = first..n_users.min(first + block);
                 let viewers: Vec<Viewer<'h>> = users.clone().map(|user| viewer(user).into()).collect();
                 let excluded: Vec<E> = users.map(&exclude).collect();
-                let (ends, best) = match scorer.block(&viewers)? {
-                    BlockScores::Vectors { queries, items } => {
-                        scratch.rank(queries.view(), items, &excluded, k)
-                    }
-                    BlockScores::Rows(rows) => scratch.rank_rows(rows, scorer.n_items(), &excluded, k),
+                let scores = scorer.block(&viewers)?;
+                let rows = scores.rows.as_deref();
+                let (ends, best) = match &scores.products {
+                    Some((queries, items)) => scratch.rank(queries.view(), *items, rows, &excluded, k),
+                    None => scratch.rank_rows(rows, scorer.n_items(), &excluded, k),
                 };
                 Ok(digest(Rankings { first, ends, best }))
             })
@@ -109,6 +109,7 @@ impl Scratch {
         &mut self,
         queries: MatrixView<'_>,
         items: ItemTable<'_>,
+        rows: Option<&AddScores<'_>>,
         exclude: &[E],
         k: usize,
     ) -> (Vec<usize>, Vec<Scored>) {
@@ -136,6 +137,9 @@ impl Scratch {
             );
             for (user, scores) in self.scores.chunks_mut(TILE).enumerate() {
                 let scores = &mut scores[..width];
+                if let Some(rows) = rows {
+                    rows(user, first, scores);
+                }
                 let cursor = &mut self.cursors[user];
                 for &item in &exclude[user].as_ref()[*cursor..] {
                     let Some(score) = scores.get_mut((item as usize) - first) else { break };
@@ -154,10 +158,10 @@ impl Scratch {
         (ends, best)
     }
 
-    /// As [`Scratch::rank`], for scores that come one user at a time.
+    /// As [`Scratch::rank`], for scores that come user by user alone.
     fn rank_rows<E: AsRef<[ItemId]>>(
         &mut self,
-        rows: impl Fn(usize, &mut [f32]),
+        rows: Option<&AddScores<'_>>,
         n_items: usize,
         exclude: &[E],
         k: usize,
@@ -168,7 +172,10 @@ impl Scratch {
         let (mut ends, mut best) = (Vec::with_capacity(exclude.len()), Vec::new());
         for (user, excluded) in exclude.iter().enumerate() {
             let scores = &mut self.scores[..n_items];
-            rows(user, scores);
+            scores.fill(0.0);
+            if let Some(rows) = rows {
+                rows(user, 0, scores);
+            }
             for &item in excluded.as_ref() {
                 scores[item as usize] = f32::NEG_INFINITY;
             }
@@ -185,9 +192,10 @@ impl Scratch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Activation, Config};
+    use crate::eval::scorer::BlockScores;
     use crate::math::simd::dot;
-    use crate::model::{History, Parameters, ParametersView, encode};
+    use crate::network::{History, Network, Parameters, encode};
 
     const N_ITEMS: usize = 1300;
 
@@ -195,7 +203,7 @@ mod tests {
         let config = Config { hidden: 24, latent: 20, item_bias, ..Config::default() };
         let mut parameters = Parameters::random(&config, N_ITEMS);
         if let Some(bias) = &mut parameters.item_bias {
-            bias.iter_mut().enumerate().for_each(|(i, b)| *b = (i % 7) as f32 * 0.1);
+            (0..N_ITEMS).for_each(|i| bias.row_mut(0)[i] = (i % 7) as f32 * 0.1);
         }
         parameters
     }
@@ -207,7 +215,7 @@ mod tests {
     fn ranked(p: &Parameters, histories: &[Vec<ItemId>], k: usize) -> Vec<Vec<Scored>> {
         let mut all = Vec::new();
         rank(
-            p.view(),
+            p.network(Activation::Relu),
             histories.len(),
             |u| History { items: &histories[u], weights: None },
             |u| &histories[u][..],
@@ -232,12 +240,15 @@ mod tests {
             let histories = histories(300);
             let rankings = ranked(&p, &histories, 50);
             for user in [0, 1, 13, 127, 128, 299] {
-                let query = encode(p.view(), 1, |_| History { items: &histories[user], weights: None });
+                let query = encode(p.network(Activation::Relu), 1, |_| History {
+                    items: &histories[user],
+                    weights: None,
+                });
                 let mut expected: Vec<(f32, ItemId)> = (0..N_ITEMS as ItemId)
                     .filter(|item| !histories[user].contains(item))
                     .map(|item| {
                         let score = dot(query.row(0), p.items.row(item as usize));
-                        (score + p.item_bias.as_ref().map_or(0.0, |b| b[item as usize]), item)
+                        (score + p.item_bias.as_ref().map_or(0.0, |b| b.row(0)[item as usize]), item)
                     })
                     .collect();
                 expected.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -252,7 +263,7 @@ mod tests {
     }
 
     /// A model whose scores come one user at a time.
-    struct ByRows<'p>(ParametersView<'p>);
+    struct ByRows<'p>(Network<'p>);
 
     impl Scorer for ByRows<'_> {
         fn n_items(&self) -> usize {
@@ -261,11 +272,11 @@ mod tests {
 
         fn block<'a>(&'a self, viewers: &'a [Viewer<'a>]) -> Result<BlockScores<'a>> {
             let queries = encode(self.0, viewers.len(), |row| viewers[row].history);
-            Ok(BlockScores::Rows(Box::new(move |row, scores| {
-                for (item, score) in scores.iter_mut().enumerate() {
-                    *score = dot(queries.view().row(row), self.0.items.vectors.row(item));
+            Ok(BlockScores::rows(move |row, first, scores| {
+                for (item, score) in (first..).zip(scores) {
+                    *score += dot(queries.view().row(row), self.0.item_table().vectors.row(item));
                 }
-            })))
+            }))
         }
     }
 
@@ -274,7 +285,7 @@ mod tests {
         let (p, histories) = (parameters(false), histories(150));
         let mut by_rows = Vec::new();
         rank(
-            ByRows(p.view()),
+            ByRows(p.network(Activation::Relu)),
             histories.len(),
             |u| History { items: &histories[u], weights: None },
             |u| &histories[u][..],
@@ -310,7 +321,7 @@ mod tests {
             (0..N_ITEMS as ItemId).filter(|i| ![5, 600, 1299].contains(i)).collect();
         let mut left: Vec<ItemId> = Vec::new();
         rank(
-            p.view(),
+            p.network(Activation::Relu),
             1,
             |_| History { items: &[1, 2], weights: None },
             |_| &all_but_three,
@@ -331,7 +342,7 @@ mod tests {
         let (p, histories) = (parameters(false), histories(500));
         let mut calls = 0;
         let result = rank(
-            p.view(),
+            p.network(Activation::Relu),
             500,
             |u| History { items: &histories[u], weights: None },
             |_| [],

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::data::{IdMap, Row, UserId};
+use crate::data::{IdMap, ItemId, Row, UserId};
 use crate::error::Result;
-use crate::math::Matrix;
-use crate::model::{History, ParametersView, encode};
+use crate::math::{Matrix, simd};
+use crate::network::{History, Network, encode};
 use crate::proposal::ItemTable;
 
 /// Somebody to be recommended to: by what they did, by who they are, or both.
@@ -16,6 +16,13 @@ pub struct Viewer<'a> {
     pub history: History<'a>,
     /// The user's position among [`Scorer::user_ids`], where the scorer has users and knows this one.
     pub user: Option<UserId>,
+}
+
+impl Viewer<'_> {
+    /// Whether nothing is known of them.
+    pub(crate) fn is_nobody(&self) -> bool {
+        self.history.items.is_empty() && self.user.is_none()
+    }
 }
 
 impl<'a> From<History<'a>> for Viewer<'a> {
@@ -30,32 +37,77 @@ impl<'a> From<Row<'a>> for Viewer<'a> {
     }
 }
 
-/// Writes the scores of the whole catalogue for the user at a place of a block.
-pub type RowScores<'a> = dyn Fn(usize, &mut [f32]) + Send + Sync + 'a;
+/// `add(at, first, scores)` adds to the scores of the items from `first` on for the user at place `at` of a block.
+pub type AddScores<'a> = dyn Fn(usize, usize, &mut [f32]) + Send + Sync + 'a;
 
-/// The scores of a block of users, in the form from which they are computed.
-pub enum BlockScores<'a> {
-    /// score = query . item vector + item bias: computed in tiles, many users at once.
-    Vectors {
-        /// One query for each user.
-        queries: Matrix,
-        /// The item side.
-        items: ItemTable<'a>,
-    },
-    /// `rows(at, scores)` writes the scores of the whole catalogue for the user at place `at` of the block.
-    Rows(Box<RowScores<'a>>),
+/// The scores of a block of users, in the parts that they are the sum of; without parts, every score is 0.
+#[derive(Default)]
+pub struct BlockScores<'a> {
+    /// query . item vector + item bias, with a query for each user: computed in tiles, many users at once.
+    pub products: Option<(Matrix, ItemTable<'a>)>,
+    /// Scores that come user by user.
+    pub rows: Option<Box<AddScores<'a>>>,
 }
 
 impl fmt::Debug for BlockScores<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Vectors { queries, .. } => write!(f, "Vectors({queries:?})"),
-            Self::Rows(_) => write!(f, "Rows"),
-        }
+        let products = self.products.as_ref().map(|(queries, _)| queries);
+        f.debug_struct("BlockScores")
+            .field("products", &products)
+            .field("rows", &self.rows.is_some())
+            .finish()
     }
 }
 
-/// Whatever scores a catalogue for users: a model, or a baseline.
+impl<'a> BlockScores<'a> {
+    /// Inner products of `queries` with `items`.
+    pub fn products(queries: Matrix, items: ItemTable<'a>) -> Self {
+        Self { products: Some((queries, items)), rows: None }
+    }
+
+    /// Scores that come user by user.
+    pub fn rows(add: impl Fn(usize, usize, &mut [f32]) + Send + Sync + 'a) -> Self {
+        Self { products: None, rows: Some(Box::new(add)) }
+    }
+
+    /// The same scores with those of `add` added.
+    #[must_use]
+    pub fn plus(self, add: impl Fn(usize, usize, &mut [f32]) + Send + Sync + 'a) -> Self {
+        let rows: Box<AddScores<'a>> = match self.rows {
+            None => Box::new(add),
+            Some(rows) => Box::new(move |at, first, scores| {
+                rows(at, first, scores);
+                add(at, first, scores);
+            }),
+        };
+        Self { rows: Some(rows), ..self }
+    }
+
+    /// What is added to the products for the user at place `at`, over a catalogue of `n_items`; None where nothing is.
+    pub fn row(&self, at: usize, n_items: usize) -> Option<Vec<f32>> {
+        self.rows.as_ref().map(|add| {
+            let mut row = vec![0.0; n_items];
+            add(at, 0, &mut row);
+            row
+        })
+    }
+
+    /// The scores of some items for the user at place `at`.
+    pub fn of_items(&self, at: usize, items: &[ItemId], n_items: usize) -> Vec<f32> {
+        let row = self.row(at, n_items);
+        let score = |&item: &ItemId| {
+            let item = item as usize;
+            let product = self.products.as_ref().map_or(0.0, |(queries, table)| {
+                simd::dot(queries.view().row(at), table.vectors.row(item))
+                    + table.bias.map_or(0.0, |bias| bias[item])
+            });
+            product + row.as_ref().map_or(0.0, |row| row[item])
+        };
+        items.iter().map(score).collect()
+    }
+}
+
+/// Whatever scores a catalogue for users: a model, or a method by itself.
 pub trait Scorer: Sync {
     /// Number of items in the catalogue.
     fn n_items(&self) -> usize;
@@ -77,18 +129,18 @@ pub trait Scorer: Sync {
     }
 }
 
-impl Scorer for ParametersView<'_> {
+impl Scorer for Network<'_> {
     fn n_items(&self) -> usize {
-        self.items.vectors.rows()
+        Network::n_items(self)
     }
 
     fn block<'a>(&'a self, viewers: &'a [Viewer<'a>]) -> Result<BlockScores<'a>> {
         let queries = encode(*self, viewers.len(), |row| viewers[row].history);
-        Ok(BlockScores::Vectors { queries, items: self.items })
+        Ok(BlockScores::products(queries, Network::item_table(self)))
     }
 
     fn item_table(&self) -> Option<ItemTable<'_>> {
-        Some(self.items)
+        Some(Network::item_table(self))
     }
 }
 

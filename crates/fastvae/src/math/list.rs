@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 
 use bytemuck::{Pod, cast_slice};
 
-use crate::math::lines::Lines;
+use crate::math::lines::{Lines, table_bytes};
 use crate::math::matrix::LANES;
 
 /// A list of a fixed length, zero at first.
@@ -27,6 +27,11 @@ impl<T: Pod> List<T> {
         let floats = (len * size_of::<T>()).div_ceil(size_of::<f32>());
         Self { lines: Lines::zeros(floats.next_multiple_of(LANES)), len, _values: PhantomData }
     }
+
+    /// Bytes that one of `len` values takes once all of it was touched.
+    pub fn bytes_of(len: usize) -> u64 {
+        table_bytes((len * size_of::<T>()).div_ceil(size_of::<f32>()) as u64)
+    }
 }
 
 impl<T: Pod> Deref for List<T> {
@@ -44,6 +49,12 @@ impl<T: Pod> DerefMut for List<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and nobody else reaches them meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_slice().as_mut_ptr().cast(), self.len) }
+    }
+}
+
+impl<T: Pod> Default for List<T> {
+    fn default() -> Self {
+        Self::zeros(0)
     }
 }
 

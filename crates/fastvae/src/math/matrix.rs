@@ -1,6 +1,6 @@
 //! Row-major matrices of f32 whose rows start on cache lines.
 
-use crate::math::lines::Lines;
+use crate::math::lines::{Lines, table_bytes};
 
 /// Floats in a cache line; rows are padded to a multiple of it.
 pub const LANES: usize = 16;
@@ -15,6 +15,12 @@ pub struct Matrix {
     stride: usize,
 }
 
+impl Default for Matrix {
+    fn default() -> Self {
+        Self::zeros(0, 0)
+    }
+}
+
 impl std::fmt::Debug for Matrix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Matrix({} x {})", self.rows, self.cols)
@@ -26,6 +32,16 @@ impl Matrix {
     pub fn zeros(rows: usize, cols: usize) -> Self {
         let stride = cols.next_multiple_of(LANES);
         Self { lines: Lines::zeros(rows * stride), rows, cols, stride }
+    }
+
+    /// Floats in one of `rows x cols`, with the padding of its rows.
+    pub fn floats_of(rows: usize, cols: usize) -> u64 {
+        rows as u64 * cols.next_multiple_of(LANES) as u64
+    }
+
+    /// Bytes that one of `rows x cols` takes once all of it was touched.
+    pub fn bytes_of(rows: usize, cols: usize) -> u64 {
+        table_bytes(Self::floats_of(rows, cols))
     }
 
     /// A copy of `values`, `rows x cols` without padding.

@@ -92,8 +92,17 @@ impl<'a> TensorWriter<'a> {
 
     /// Adds a matrix, written row by row without its padding.
     pub fn matrix(&mut self, name: impl Into<String>, matrix: MatrixView<'a>) -> &mut Self {
-        let shape = vec![matrix.rows(), matrix.cols()];
-        self.add(name.into(), Dtype::F32, shape, Values::Rows(matrix))
+        self.rows(name, &[matrix.rows(), matrix.cols()], matrix)
+    }
+
+    /// As [`TensorWriter::matrix`], as an array of `shape`.
+    ///
+    /// # Panics
+    /// If the matrix does not have as many values as `shape`.
+    pub fn rows(&mut self, name: impl Into<String>, shape: &[usize], matrix: MatrixView<'a>) -> &mut Self {
+        let len = matrix.rows() * matrix.cols();
+        assert_eq!(len, shape.iter().product::<usize>(), "the values of an array of {shape:?}");
+        self.add(name.into(), Dtype::F32, shape.to_vec(), Values::Rows(matrix))
     }
 
     /// Adds positions, as `u64`.
@@ -286,7 +295,6 @@ impl<T: Element> Array<T> {
 
     /// Gives back the memory of the values where these lie in the mapped file; what is read again comes from there.
     pub fn forget(&self) {
-        #[cfg(unix)]
         if let Storage::Mapped { map, range } = &self.values {
             // SAFETY: pages of a shared, read-only map of a file are dropped and read anew; no contents change.
             let dropped = unsafe {
@@ -299,19 +307,22 @@ impl<T: Element> Array<T> {
 }
 
 impl Array<f32> {
-    /// The values as a matrix: one row for each step of the first axis.
+    /// The values as a matrix: one row for each step of the first axis, or a single row where there is one axis.
     ///
     /// # Panics
-    /// If there are not two axes.
+    /// If there are more than two axes.
     pub fn view(&self) -> MatrixView<'_> {
-        let [rows, cols] = self.shape[..] else { panic!("an array of shape {:?} is no matrix", self.shape) };
-        MatrixView::new(self, rows, cols)
+        match self.shape[..] {
+            [cols] => MatrixView::new(self, 1, cols),
+            [rows, cols] => MatrixView::new(self, rows, cols),
+            _ => panic!("an array of shape {:?} is no matrix", self.shape),
+        }
     }
 
     /// A padded copy of [`Array::view`].
     ///
     /// # Panics
-    /// If there are not two axes.
+    /// If there are more than two axes.
     pub fn to_matrix(&self) -> Matrix {
         let view = self.view();
         Matrix::from_rows(view.rows(), view.cols(), self)

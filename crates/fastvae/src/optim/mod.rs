@@ -15,6 +15,7 @@ use fearless_simd::{f32x16, i32x16, prelude::*};
 use crate::config::{Config, MomentKind, Optimizer, WeightDecayMode};
 use crate::math::matrix::LANES;
 use crate::math::{List, Matrix};
+use crate::network::Shape;
 
 const BETA1: f32 = 0.9;
 const BETA2: f32 = 0.999;
@@ -26,7 +27,7 @@ const EPSILON: f32 = 1e-8;
 const NOTHING: f32 = 1e-18;
 
 /// Running means of a table's gradient and of its square.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Moments {
     /// Mean of the gradient: as the table, or in rows half as long, whose floats hold two numbers each.
     pub first: Matrix,
@@ -47,19 +48,36 @@ pub struct RowState {
 }
 
 impl Moments {
-    /// Zeros in the shape of `table`.
-    pub fn like(table: &Matrix) -> Self {
-        Self::of(table, MomentKind::Full)
+    /// Zeros for a table of this shape.
+    pub fn of(shape: Shape) -> Self {
+        let [first, second] = Self::sizes(shape).map(|(rows, cols)| Matrix::zeros(rows, cols));
+        Self { first, second, rows: List::zeros(shape.rows) }
     }
 
-    /// Zeros of this kind for `table`.
-    pub fn of(table: &Matrix, kind: MomentKind) -> Self {
-        let (rows, cols) = (table.rows(), table.cols());
-        let (first, second) = match kind {
-            MomentKind::Full => (Matrix::zeros(rows, cols), Matrix::zeros(rows, cols)),
-            MomentKind::Compact => (Matrix::zeros(rows, halves::words(cols)), Matrix::zeros(0, 0)),
-        };
-        Self { first, second, rows: List::zeros(rows) }
+    /// Rows and columns of `first` and `second` for a table of this shape.
+    pub fn sizes(Shape { rows, cols, moments, .. }: Shape) -> [(usize, usize); 2] {
+        match moments {
+            MomentKind::Full => [(rows, cols); 2],
+            MomentKind::Compact => [(rows, halves::words(cols)), (0, 0)],
+        }
+    }
+
+    /// Bytes that they take for a table of this shape.
+    pub fn bytes_of(shape: Shape) -> u64 {
+        let matrices = Self::sizes(shape).map(|(rows, cols)| Matrix::bytes_of(rows, cols));
+        matrices.iter().sum::<u64>() + List::<RowState>::bytes_of(shape.rows)
+    }
+
+    /// Bytes that they take on disk for a table of this shape, without padding.
+    pub fn stored_bytes_of(shape: Shape) -> u64 {
+        let floats = Self::sizes(shape).iter().map(|(rows, cols)| rows * cols).sum::<usize>();
+        (floats * size_of::<f32>() + shape.rows * size_of::<RowState>()) as u64
+    }
+
+    /// Zeros for a table of `rows` x `cols`, two floats for each number.
+    #[cfg(test)]
+    pub(crate) fn full(rows: usize, cols: usize) -> Self {
+        Self { first: Matrix::zeros(rows, cols), second: Matrix::zeros(rows, cols), rows: List::zeros(rows) }
     }
 
     /// Whether all columns of a row share one second moment.

@@ -46,6 +46,7 @@ use crate::index::{IndexSettings, InvertedMultiIndex};
 use crate::math::matrix::LANES;
 use crate::math::{MatrixView, Stream};
 
+pub(crate) use systematic::RUN_BYTES;
 use systematic::{Runs, Systematic};
 
 /// The item side of the decoder: logit_i = query . vectors_i + bias_i.

@@ -27,6 +27,9 @@ pub(super) struct Run {
     pub(super) word: u32,
 }
 
+/// Bytes of a run.
+pub(crate) const RUN_BYTES: u64 = size_of::<Run>() as u64;
+
 /// The random words that choose among the outcomes of a weight, once it was drawn: again a comb. The draws of a run
 /// are spread evenly over its outcomes, moved by a word that the slot has of two random keys of the query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

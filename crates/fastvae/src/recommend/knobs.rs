@@ -1,11 +1,8 @@
 //! [`Knobs`]: how a list differs from the plain best n, decided when it is asked for.
 
-use rayon::prelude::*;
-
 use crate::data::ItemId;
 use crate::error::{Error, Result};
 use crate::math::{Purpose, Stream};
-use crate::model_file::Model;
 
 /// What a list is made of beside the scores. The default changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -43,15 +40,6 @@ impl Knobs {
     /// Whether scores are used as they are.
     pub(super) fn keeps_scores(&self) -> bool {
         self.popularity_penalty == 0.0 && self.temperature == 0.0
-    }
-}
-
-impl Model {
-    /// ln(1 + count) of every item. Computed once.
-    pub(super) fn log_counts(&self) -> &[f32] {
-        self.log_counts.get_or_init(|| {
-            self.item_counts().par_iter().map(|&count| f64::from(count).ln_1p() as f32).collect()
-        })
     }
 }
 

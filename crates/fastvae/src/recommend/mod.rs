@@ -1,32 +1,23 @@
 //! What should a user see next? Lists from a trained model: for one history, for many, and around one item; exact, or over the
 //! inverted multi-index; with reasons.
+//!
+//! Whoever knows positions asks a [`Question`] of [`Model::answer`](crate::Model::answer), whoever knows names a [`Request`] of
+//! [`Model::ask`](crate::Model::ask), which puts it into positions, has it answered and names the list.
 
-mod batch;
-mod diverse;
-mod explain;
-mod filter;
+mod answer;
+mod ask;
+pub(crate) mod find;
 mod knobs;
-mod multi_sequence;
-mod recommender;
-mod scan;
+mod many;
+mod question;
 mod search;
-mod similar;
-mod single;
-mod together;
-mod writer;
+pub(crate) mod writer;
 
-pub use batch::{BatchOptions, recommend_all};
-pub use explain::Reason;
-pub use filter::KnownItems;
-pub(crate) use filter::ascending;
+pub use answer::{Answer, Reason};
+pub use ask::{Because, Recommendation, Request, Response, Seen};
 pub use knobs::Knobs;
-pub use multi_sequence::{FirstCells, MultiSequence};
-pub use recommender::Recommender;
-pub(crate) use scan::best;
-pub use search::{Search, SearchOptions};
-pub use single::Request;
-pub use together::{Asked, Method};
-pub use writer::{Layout, RecommendationWriter};
+pub use question::{ListOptions, Question};
+pub use search::SearchOptions;
 
+pub use crate::baseline::Fallback;
 pub use crate::eval::Scored;
-pub use crate::model_file::Calibration;

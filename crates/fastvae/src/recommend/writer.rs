@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::data::{IdMap, TableWriter, UserId};
 use crate::error::{Error, Result};
 use crate::eval::Scored;
-use crate::recommend::Recommender;
+use crate::model::Model;
 use crate::write::AtomicFile;
 
 /// How recommendations are laid out in a file.
@@ -50,7 +50,7 @@ impl Layout {
 /// A file of recommendations under construction; it appears when [`RecommendationWriter::finish`] is called, and
 /// not at all otherwise. Identifiers that are integers are written as integers where the layout has types.
 pub struct RecommendationWriter<'a> {
-    model: &'a dyn Recommender,
+    model: &'a Model,
     users: &'a IdMap,
     output: Output,
 }
@@ -73,7 +73,7 @@ impl<'a> RecommendationWriter<'a> {
     ///
     /// # Errors
     /// [`Error::Input`] for an extension that names no layout, [`Error::Io`] if the file cannot be created.
-    pub fn create(path: impl AsRef<Path>, model: &'a dyn Recommender, users: &'a IdMap) -> Result<Self> {
+    pub fn create(path: impl AsRef<Path>, model: &'a Model, users: &'a IdMap) -> Result<Self> {
         let path = path.as_ref();
         let output = match Layout::of(path)? {
             Layout::Table => {

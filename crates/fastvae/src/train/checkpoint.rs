@@ -4,29 +4,31 @@
 //! state and the progress are all there is.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::MomentTables;
+use crate::backend::{Part, RunState};
 use crate::config::{Config, Schedule};
 use crate::data::Interactions;
 use crate::error::{Error, Result};
 use crate::math::Matrix;
-use crate::model::Parameters;
+use crate::model_file::parts;
 use crate::model_file::tensors::{TensorFile, TensorWriter};
+use crate::network::{Parameters, Shape, Tables};
 use crate::proposal::{State, StateData, StateTensor};
-use crate::train::{Progress, Training};
+use crate::train::{Phase, Progress, TrainOptions, Training, TrainingInternals, active};
 
 /// Version of the layout, checked when a checkpoint is read.
-const FORMAT: &str = "fastvae checkpoint 4";
+const FORMAT: &str = "fastvae checkpoint 5";
 
-/// What the run learns from, to refuse other data.
+/// Some data, to refuse other ones.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Fingerprint {
     n_users: usize,
     n_items: usize,
     n_interactions: usize,
-    /// FNV-1a over row boundaries and items.
+    /// FNV-1a over row boundaries, items and weights.
     hash: u64,
 }
 
@@ -34,9 +36,42 @@ impl Fingerprint {
     fn of(data: &Interactions) -> Self {
         let values =
             data.offsets().iter().map(|&o| o as u64).chain(data.items().iter().map(|&i| u64::from(i)));
+        let weights = data.weights().unwrap_or_default().iter().map(|weight| u64::from(weight.to_bits()));
         let hash = values
+            .chain(weights)
             .fold(0xcbf2_9ce4_8422_2325, |hash: u64, value| (hash ^ value).wrapping_mul(0x100_0000_01b3));
         Self { n_users: data.n_users(), n_items: data.n_items(), n_interactions: data.n_interactions(), hash }
+    }
+}
+
+/// What each phase of a run learns from, and what it stops by.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Fingerprints {
+    train: Fingerprint,
+    validation: Option<Fingerprint>,
+    refit: Option<Fingerprint>,
+}
+
+impl Fingerprints {
+    fn of(run: &Training) -> Self {
+        let of = |data: &Option<Arc<Interactions>>| data.as_deref().map(Fingerprint::of);
+        Self { train: Fingerprint::of(&run.train), validation: of(&run.validation), refit: of(&run.refit) }
+    }
+
+    /// What differs from what a checkpoint was of.
+    fn difference(&self, then: &Self) -> Option<String> {
+        let train = (Some(&then.train), Some(&self.train));
+        let validation = (then.validation.as_ref(), self.validation.as_ref());
+        let refit = (then.refit.as_ref(), self.refit.as_ref());
+        let parts = [("data", train), ("validation part", validation), ("data to train on again", refit)];
+        let size = |of: Option<&Fingerprint>| match of {
+            None => "none".to_string(),
+            Some(of) => {
+                format!("{} users x {} items with {} interactions", of.n_users, of.n_items, of.n_interactions)
+            }
+        };
+        let (what, (then, now)) = parts.into_iter().find(|(_, (then, now))| then != now)?;
+        Some(format!("is of other data: its {what}: {}; given: {}, or other ones", size(then), size(now)))
     }
 }
 
@@ -48,19 +83,27 @@ impl Training {
     /// [`Error::Io`] if the file cannot be written.
     pub fn save_checkpoint(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let json = |value: serde_json::Result<String>| value.expect("plain structs always become JSON");
-        let (parameters, moments, proposal) = self.backend.host()?.state();
-        let state = proposal.map(|proposal| proposal.state()).unwrap_or_default();
+        self.backend.download(&mut self.state, Part::Everything)?;
+        let RunState { parameters, moments, proposal, .. } = &self.state;
+        let state = proposal.as_ref().map(|proposal| proposal.state()).unwrap_or_default();
         let mut writer = TensorWriter::new();
         writer.metadata("kind", "checkpoint");
         writer.metadata("format", FORMAT);
         writer.metadata("config", json(serde_json::to_string(&self.config)));
         writer.metadata("progress", json(serde_json::to_string(&self.progress)));
-        writer.metadata("data", json(serde_json::to_string(&Fingerprint::of(&self.train))));
-        write_parameters(&mut writer, "now", parameters);
-        if let Some(best) = &self.best {
-            write_parameters(&mut writer, "best", best);
+        writer.metadata("data", json(serde_json::to_string(&Fingerprints::of(self))));
+        let shapes = self.shapes();
+        for (prefix, parameters) in [("now.", Some(parameters)), ("best.", self.best.as_ref())] {
+            if let Some(parameters) = parameters {
+                let tables = parameters.as_ref().map(|_, table| table.view());
+                parts::write_tables(&mut writer, prefix, tables, shapes);
+            }
         }
-        write_moments(&mut writer, moments);
+        for (name, table) in moments.as_ref() {
+            writer.matrix(format!("first.{name}"), table.first.view());
+            writer.matrix(format!("second.{name}"), table.second.view());
+            writer.array::<u32>(format!("rows.{name}"), bytemuck::cast_slice(&table.rows));
+        }
         for (name, tensor) in &state {
             let name = format!("proposal.{name}");
             match &tensor.data {
@@ -72,13 +115,18 @@ impl Training {
         writer.write(path)
     }
 
-    /// The run that was saved to `path`, on the same data and settings. Only `threads` and `device` may differ, and
-    /// `epochs` where the learning rate's schedule does not depend on it.
+    /// The run that was saved to `path`, on the same data, settings and options. Only `threads` and `device` may differ,
+    /// and `epochs` where the learning rate's schedule does not depend on it.
     ///
     /// # Errors
     /// [`Error::ModelFile`] if the checkpoint is damaged or belongs to other data, [`Error::Config`] with the
     /// first setting that differs.
-    pub fn resume(config: &Config, data: Interactions, path: impl AsRef<Path>) -> Result<Self> {
+    pub fn resume(
+        data: impl Into<Arc<Interactions>>,
+        config: &Config,
+        options: TrainOptions,
+        path: impl AsRef<Path>,
+    ) -> Result<Self> {
         let path = path.as_ref();
         let file = TensorFile::open(path)?;
         if file.metadata("format") != Some(FORMAT) {
@@ -87,34 +135,45 @@ impl Training {
             return Err(Error::model_file(path, problem, "start the training anew"));
         }
         same_settings(config, &metadata(&file, "config")?)?;
-        let mut run = Self::new(config, data)?;
-        let (found, expected): (Fingerprint, _) = (metadata(&file, "data")?, Fingerprint::of(&run.train));
-        if found != expected {
-            let problem = format!(
-                "was trained on {} users x {} items with {} interactions, these data have {} x {} with {} or other ones",
-                found.n_users,
-                found.n_items,
-                found.n_interactions,
-                expected.n_users,
-                expected.n_items,
-                expected.n_interactions
-            );
-            return Err(Error::model_file(path, problem, "give the data and options of the interrupted run"));
+        let mut run = Self::new(data, config, options)?;
+        if let Some(difference) = Fingerprints::of(&run).difference(&metadata(&file, "data")?) {
+            let remedy = "give the data and options of the interrupted run";
+            return Err(Error::model_file(path, difference, remedy));
         }
         run.progress = metadata::<Progress>(&file, "progress")?;
-        if run.progress.best.is_some() {
-            let mut best = run.backend.parameters()?.clone();
-            read_parameters(&file, "best", &mut best)?;
+        let shapes = run.shapes();
+        if file.contains("best.items") {
+            let mut best = run.state.parameters.clone();
+            read_into(&file, "best.", &mut best, shapes)?;
             run.best = Some(best);
         }
-        let (parameters, moments, proposal) = run.backend.host()?.state_mut();
-        read_parameters(&file, "now", parameters)?;
-        read_moments(&file, moments)?;
+        let (pool, config) = (&run.pool, &run.config);
+        if run.progress.phase == Phase::Refit {
+            let Some(data) = &run.refit else {
+                return Err(file.damaged("it trains again on data that the run does not have"));
+            };
+            run.users = active(data);
+            run.state = pool.install(|| RunState::new(config, data))?;
+        }
+        let RunState { parameters, moments, proposal, .. } = &mut run.state;
+        read_into(&file, "now.", parameters, shapes)?;
+        for (name, table) in moments.as_mut() {
+            read_matrix(&file, &format!("first.{name}"), &mut table.first)?;
+            read_matrix(&file, &format!("second.{name}"), &mut table.second)?;
+            let rows: &mut [u32] = bytemuck::cast_slice_mut(&mut table.rows);
+            rows.copy_from_slice(&file.array_of::<u32>(&format!("rows.{name}"), &[rows.len()])?);
+        }
         if let Some(proposal) = proposal {
             proposal.restore(proposal_state(&file)?).map_err(|e| file.damaged(e.to_string()))?;
         }
-        run.backend.restored();
+        let data = if run.progress.phase == Phase::Refit { run.learned_part() } else { run.train_part() };
+        let data = Arc::clone(data);
+        run.backend.restart(data, &run.state)?;
         Ok(run)
+    }
+
+    fn shapes(&self) -> Tables<Shape> {
+        Tables::<Shape>::of(&self.config, self.train.n_items())
     }
 }
 
@@ -152,103 +211,30 @@ fn same_settings(now: &Config, then: &Config) -> Result<()> {
     ))
 }
 
-/// The tables of some parameters by name.
-fn tables(p: &Parameters) -> [(&'static str, &Matrix); 5] {
-    [
-        ("encoder", &p.encoder),
-        ("hidden_bias", &p.hidden_bias),
-        ("head", &p.head),
-        ("head_bias", &p.head_bias),
-        ("items", &p.items),
-    ]
-}
-
-fn write_parameters<'p>(writer: &mut TensorWriter<'p>, prefix: &str, parameters: &'p Parameters) {
-    for (name, table) in tables(parameters) {
-        writer.matrix(format!("{prefix}.{name}"), table.view());
-    }
-    if let Some(map) = &parameters.encoder_map {
-        writer.matrix(format!("{prefix}.encoder_map"), map.view());
-    }
-    if let Some(bias) = &parameters.item_bias {
-        writer.array(format!("{prefix}.item_bias"), bias);
-    }
-}
-
-fn write_moments<'m>(writer: &mut TensorWriter<'m>, moments: &'m MomentTables) {
-    let tables = [
-        ("encoder", &moments.encoder),
-        ("hidden_bias", &moments.hidden_bias),
-        ("head", &moments.head),
-        ("head_bias", &moments.head_bias),
-        ("items", &moments.items),
-    ];
-    let map = moments.encoder_map.iter().map(|map| ("encoder_map", map));
-    for (name, table) in tables.into_iter().chain(map) {
-        writer.matrix(format!("first.{name}"), table.first.view());
-        writer.matrix(format!("second.{name}"), table.second.view());
-        writer.array::<u32>(format!("rows.{name}"), bytemuck::cast_slice(&table.rows));
-    }
-    if let Some((first, second)) = &moments.item_bias {
-        writer.array("first.item_bias", first);
-        writer.array("second.item_bias", second);
-    }
-}
-
-fn read_parameters(file: &TensorFile, prefix: &str, p: &mut Parameters) -> Result<()> {
-    for (name, table) in [
-        ("encoder", &mut p.encoder),
-        ("hidden_bias", &mut p.hidden_bias),
-        ("head", &mut p.head),
-        ("head_bias", &mut p.head_bias),
-        ("items", &mut p.items),
-    ] {
-        read_matrix(file, &format!("{prefix}.{name}"), table)?;
-    }
-    if let Some(map) = &mut p.encoder_map {
-        read_matrix(file, &format!("{prefix}.encoder_map"), map)?;
-    }
-    match &mut p.item_bias {
-        Some(bias) => read_values(file, &format!("{prefix}.item_bias"), bias),
-        None => Ok(()),
-    }
-}
-
-fn read_moments(file: &TensorFile, moments: &mut MomentTables) -> Result<()> {
-    let tables = [
-        ("encoder", &mut moments.encoder),
-        ("hidden_bias", &mut moments.hidden_bias),
-        ("head", &mut moments.head),
-        ("head_bias", &mut moments.head_bias),
-        ("items", &mut moments.items),
-    ];
-    let map = moments.encoder_map.iter_mut().map(|map| ("encoder_map", map));
-    for (name, table) in tables.into_iter().chain(map) {
-        read_matrix(file, &format!("first.{name}"), &mut table.first)?;
-        read_matrix(file, &format!("second.{name}"), &mut table.second)?;
-        let rows: &mut [u32] = bytemuck::cast_slice_mut(&mut table.rows);
-        rows.copy_from_slice(&file.array_of::<u32>(&format!("rows.{name}"), &[rows.len()])?);
-    }
-    if let Some((first, second)) = &mut moments.item_bias {
-        read_values(file, "first.item_bias", first)?;
-        read_values(file, "second.item_bias", second)?;
+/// Reads tables into those that are there.
+fn read_into(
+    file: &TensorFile,
+    prefix: &str,
+    parameters: &mut Parameters,
+    shapes: Tables<Shape>,
+) -> Result<()> {
+    for (name, (table, shape)) in parameters.as_mut().zip(shapes) {
+        copy(&file.array_of::<f32>(&format!("{prefix}{name}"), &shape.axes())?, table);
     }
     Ok(())
 }
 
 /// Copies array `name` into a matrix of its shape.
 fn read_matrix(file: &TensorFile, name: &str, matrix: &mut Matrix) -> Result<()> {
-    let (rows, cols) = (matrix.rows(), matrix.cols());
-    let array = file.array_of::<f32>(name, &[rows, cols])?;
-    for row in 0..rows {
-        matrix.row_mut(row)[..cols].copy_from_slice(&array[row * cols..][..cols]);
-    }
+    copy(&file.array_of::<f32>(name, &[matrix.rows(), matrix.cols()])?, matrix);
     Ok(())
 }
 
-fn read_values(file: &TensorFile, name: &str, values: &mut [f32]) -> Result<()> {
-    values.copy_from_slice(&file.array_of::<f32>(name, &[values.len()])?);
-    Ok(())
+fn copy(values: &[f32], to: &mut Matrix) {
+    let cols = to.cols();
+    for row in 0..to.rows() {
+        to.row_mut(row)[..cols].copy_from_slice(&values[row * cols..][..cols]);
+    }
 }
 
 /// The arrays of the proposal, of whichever type each is.
@@ -273,13 +259,13 @@ fn proposal_state(file: &TensorFile) -> Result<State> {
 mod tests {
     use super::*;
     use crate::config::{Kl, ModelKind, MomentKind, ProposalKind};
-    use crate::data::{GenerateOptions, Generator};
-    use crate::train::{Control, Event, Outcome};
+    use crate::data::{GenerateOptions, generate};
+    use crate::train::{Control, Outcome, Refit, TrainingInternals};
 
     fn data() -> Interactions {
         let options =
             GenerateOptions { users: 150, items: 80, interactions: 2000, ..GenerateOptions::default() };
-        Generator::new(options).unwrap().interactions().unwrap()
+        generate(options).unwrap()
     }
 
     fn config() -> Config {
@@ -301,23 +287,26 @@ mod tests {
 
     /// All parameters of a finished run, as bits.
     fn finished(mut run: Training) -> Vec<u32> {
-        assert_eq!(run.run(|_, _| Ok(Control::Continue)).unwrap(), Outcome::Finished);
-        let p = run.parameters().unwrap();
-        let tables = tables(p).into_iter().flat_map(|(_, table)| table.data());
-        let map = p.encoder_map.iter().flat_map(|map| map.data());
-        tables.chain(map).chain(p.item_bias.iter().flatten()).map(|value| value.to_bits()).collect()
+        assert_eq!(run.run(|_| Control::Continue).unwrap(), Outcome::Finished);
+        let tables = run.parameters().unwrap().as_ref().into_iter();
+        tables.flat_map(|(_, table)| table.data()).map(|value| value.to_bits()).collect()
     }
 
-    /// Runs until step `stop` of the run, saves, and forgets everything else.
-    fn interrupted(config: &Config, stop: usize, path: &Path) {
-        let mut run = Training::new(config, data()).unwrap();
-        let mut steps = 0;
-        let outcome = run.run(|_, event| {
-            steps += usize::from(matches!(event, Event::Step(_)));
-            Ok(if steps >= stop { Control::Stop } else { Control::Continue })
+    fn options(refit: &Refit) -> TrainOptions {
+        TrainOptions { refit: refit.clone(), ..TrainOptions::default() }
+    }
+
+    /// Runs until `stop` steps and epochs were told of, saves, and forgets everything else.
+    fn interrupted(config: &Config, refit: &Refit, stop: usize, path: &Path) -> Phase {
+        let mut run = Training::new(data(), config, options(refit)).unwrap();
+        let mut told = 0;
+        let outcome = run.run(|_| {
+            told += 1;
+            if told >= stop { Control::Stop } else { Control::Continue }
         });
         assert_eq!(outcome.unwrap(), Outcome::Interrupted);
         run.save_checkpoint(path).unwrap();
+        run.phase()
     }
 
     #[test]
@@ -330,15 +319,28 @@ mod tests {
             Config { model: ModelKind::MultVae, ..config() },
             Config { moments: MomentKind::Full, ..config() },
             Config { encoder_rank: 3, ..config() },
+            // Nothing is held out, and nothing chosen.
+            Config { patience: 0, ..config() },
         ];
-        for config in configs.into_iter().chain(others) {
-            let whole = finished(Training::new(&config, data()).unwrap());
-            for stop in [1, 7, 9, 23, 40] {
-                interrupted(&config, stop, &path);
+        let all = Refit::On(Arc::new(data()));
+        let refits = [(config(), &all), (Config { patience: 0, ..config() }, &all)];
+        let never = configs.into_iter().chain(others).map(|config| (config, &Refit::Never));
+        for (config, refit) in never.chain(refits) {
+            let whole = finished(Training::new(data(), &config, options(refit)).unwrap());
+            let mut phases = Vec::new();
+            for stop in [1, 7, 10, 25, 45, 50, 51, 58, 75] {
+                // Ten steps and epochs to each of five epochs, and a word when they are chosen.
+                if matches!(refit, Refit::Never) && stop > 50 {
+                    continue;
+                }
+                phases.push(interrupted(&config, refit, stop, &path));
                 let threads = Config { threads: 3, ..config.clone() };
-                let resumed = finished(Training::resume(&threads, data(), &path).unwrap());
-                assert!(whole == resumed, "{:?} stopped after {stop} steps", config.proposal);
+                let run = Training::resume(data(), &threads, options(refit), &path).unwrap();
+                assert!(whole == finished(run), "{:?} stopped after {stop}", config.proposal);
             }
+            let expected = if matches!(refit, Refit::Never) { 1 } else { 3 };
+            phases.dedup();
+            assert_eq!(phases.len(), expected, "{phases:?}");
         }
     }
 
@@ -346,7 +348,10 @@ mod tests {
     fn other_data_other_settings_and_damaged_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.checkpoint");
-        interrupted(&config(), 3, &path);
+        interrupted(&config(), &Refit::Never, 3, &path);
+        let resume = |data: Interactions, config: &Config, refit: &Refit| {
+            Training::resume(data, config, options(refit), &path)
+        };
         let options = GenerateOptions {
             users: 150,
             items: 80,
@@ -354,15 +359,63 @@ mod tests {
             seed: 9,
             ..GenerateOptions::default()
         };
-        let other = Generator::new(options).unwrap().interactions().unwrap();
-        let message = Training::resume(&config(), other, &path).unwrap_err().to_string();
-        assert!(message.contains("give the data and options of the interrupted run"), "{message}");
+        let other = generate(options).unwrap();
+        let message = |run: Result<Training>| run.unwrap_err().to_string();
+        let remedy = "give the data and options of the interrupted run";
+        let told = message(resume(other, &config(), &Refit::Never));
+        assert!(told.contains("its data: 150 users") && told.contains(remedy), "{told}");
+        let told = message(resume(data(), &config(), &Refit::On(Arc::new(data()))));
+        assert!(told.contains("its data to train on again: none") && told.contains(remedy), "{told}");
         let changed = Config { negatives: 13, ..config() };
-        let message = Training::resume(&changed, data(), &path).unwrap_err().to_string();
-        assert!(message.contains("`negatives`: is 13, the interrupted run had 12"), "{message}");
+        let told = message(resume(data(), &changed, &Refit::Never));
+        assert!(told.contains("`negatives`: is 13, the interrupted run had 12"), "{told}");
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-        assert!(Training::resume(&config(), data(), &path).is_err());
-        assert!(Training::resume(&config(), data(), folder.path().join("none")).is_err());
+        assert!(resume(data(), &config(), &Refit::Never).is_err());
+        let none = folder.path().join("none");
+        assert!(Training::resume(data(), &config(), TrainOptions::default(), none).is_err());
+    }
+
+    #[test]
+    fn a_run_with_a_given_validation_part_goes_on_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.checkpoint");
+        let parts = crate::data::Split::Ratio(0.8).apply(&data(), 0).unwrap();
+        let with = |part: &Interactions| TrainOptions {
+            validation: Some(Arc::new(part.clone())),
+            ..TrainOptions::default()
+        };
+        for patience in [0, 5] {
+            let config = Config { patience, ..config() };
+            let new = || Training::new(parts.train.clone(), &config, with(&parts.test)).unwrap();
+            let mut whole = new();
+            whole.run(|_| Control::Continue).unwrap();
+            let mut run = new();
+            let mut steps = 0;
+            run.run(|_| {
+                steps += 1;
+                if steps == 25 { Control::Stop } else { Control::Continue }
+            })
+            .unwrap();
+            run.save_checkpoint(&path).unwrap();
+            let mut resumed =
+                Training::resume(parts.train.clone(), &config, with(&parts.test), &path).unwrap();
+            assert_eq!(resumed.validation_part().unwrap().items(), parts.test.items());
+            resumed.run(|_| Control::Continue).unwrap();
+            let values = |run: &Training| -> Vec<Option<f64>> {
+                run.records().iter().map(|record| record.validation).collect()
+            };
+            assert_eq!(values(&whole), values(&resumed));
+            assert!(values(&whole).iter().all(Option::is_some));
+            assert!(finished(whole) == finished(resumed), "patience {patience}");
+            // Another part, or none, is refused: what was kept would not be what is measured.
+            for other in [with(&parts.train), TrainOptions::default()] {
+                let told =
+                    Training::resume(parts.train.clone(), &config, other, &path).unwrap_err().to_string();
+                // Without one a part of its own would be held out of the data.
+                let held_out = patience > 0 && told.contains("its data");
+                assert!(told.contains("its validation part") || held_out, "{told}");
+            }
+        }
     }
 }

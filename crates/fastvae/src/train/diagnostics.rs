@@ -2,11 +2,11 @@
 
 use rayon::prelude::*;
 
-use crate::backend::CpuBackend;
+use crate::backend::RunState;
 use crate::config::Config;
 use crate::data::{Interactions, ItemId, UserId};
 use crate::math::{Purpose, Stream, dots, simd};
-use crate::model::encode;
+use crate::network::encode;
 use crate::proposal::{Draws, ItemTable, Proposal, Scratch};
 use crate::train::ProposalDiagnostics;
 
@@ -20,24 +20,23 @@ const ITEMS: usize = 4096;
 /// Looks at a sample of users, another one each epoch. None for a model that does not sample.
 pub(super) fn diagnose(
     config: &Config,
-    backend: &mut CpuBackend,
+    state: &RunState,
     train: &Interactions,
     users: &[UserId],
     epoch: usize,
 ) -> Option<ProposalDiagnostics> {
-    let (parameters, _, proposal) = backend.state();
-    let proposal = proposal?;
+    let proposal = state.proposal.as_deref()?;
     let n = USERS.min(users.len()).min((MAX_SCORES / train.n_items()).max(1));
     let mut stream = Stream::new(config.seed, Purpose::Diagnostics, epoch as u32, 0);
     let sample: Vec<UserId> = (0..n).map(|_| users[stream.below(users.len() as u64) as usize]).collect();
-    let parameters = parameters.view();
-    let queries = encode(parameters, n, |row| train.row(sample[row] as usize).into());
+    let network = state.parameters.network(config.activation);
+    let queries = encode(network, n, |row| train.row(sample[row] as usize).into());
     let measured: Vec<(f64, f64)> = (0..n)
         .into_par_iter()
         .map(|row| {
             let query = &queries.row(row)[..config.latent];
             let stream = Stream::new(config.seed, Purpose::Diagnostics, epoch as u32, row as u32 + 1);
-            measure(proposal, query, parameters.items, config.negatives, &stream)
+            measure(proposal, query, network.item_table(), config.negatives, &stream)
         })
         .collect();
     let mean = |pick: fn(&(f64, f64)) -> f64| measured.iter().map(pick).sum::<f64>() / n as f64;

@@ -1,63 +1,91 @@
-//! The training loop: shuffled batches, index refreshes, validation, early stopping, checkpoints.
+//! The training loop: shuffled batches, index refreshes, validation, early stopping, checkpoints, and the model at its end.
 //!
 //! A run is a pure function of its configuration and data: the number of threads, and where it was interrupted
 //! and resumed, change nothing but its time.
+//!
+//! A run has a phase that chooses its epochs by a validation part, and, where that part is more than a little of the data
+//! ([`Refit`]), another that trains the same settings and epochs on everything.
 
 mod checkpoint;
 mod diagnostics;
+pub(crate) mod finish;
+pub(crate) mod inside;
 mod record;
 
-pub use record::{Control, EpochRecord, Event, ProposalDiagnostics, StepProgress};
+pub(crate) use inside::{Phase, TrainingInternals, VALIDATION_METRIC};
+
+pub use finish::{Finish, fit, train};
+pub use record::{Event, StepProgress};
+
+pub use crate::control::Control;
+pub use crate::model::{EpochRecord, ProposalDiagnostics};
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{self, Backend, PhaseTimes, StepContext, StepReport};
+use crate::backend::{self, Backend, Part, RunState, StepContext, StepReport};
 use crate::config::Config;
-use crate::data::{Interactions, Statistics, UserId, hold_out};
+use crate::data::split::hold_out;
+use crate::data::{Interactions, UserId};
 use crate::error::{Error, Result};
-use crate::eval::{Estimate, Evaluation, Measure, Metric, evaluate, evaluate_lists};
-use crate::index::{IndexSettings, InvertedMultiIndex};
-use crate::loss::KlWeight;
+use crate::eval::{Estimate, Evaluation, Metric, evaluate, evaluate_lists};
 use crate::math::{Purpose, Stream};
-use crate::model::{Parameters, ParametersView};
-use crate::model_file::{Description, Model};
+use crate::network::Parameters;
 use crate::resources;
 
-/// What early stopping watches.
-pub const VALIDATION_METRIC: Metric = Metric { measure: Measure::Ndcg, k: 50 };
 /// Share of a validation user's items that is held out.
 const VALIDATION_SHARE: f64 = 0.2;
+/// Share of the interactions that a validation part may keep from the model.
+const LEFT_ASIDE: f64 = 0.02;
+
+/// What a run is told beside its settings.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct TrainOptions {
+    /// Held-out interactions to stop by: row u is of the same user as row u of the data, and the model learns from all of
+    /// the data. Without it and with `patience` above 0, a small part of the data is held out.
+    pub validation: Option<Arc<Interactions>>,
+    /// Whether the model is trained again on everything.
+    pub refit: Refit,
+    /// What is measured on the validation part when the epochs are chosen, beside [`VALIDATION_METRIC`].
+    pub metrics: Vec<Metric>,
+}
+
+/// Whether a model is trained again, with the settings and epochs that were chosen.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub enum Refit {
+    /// On all of the data, where the validation part that the run held out of them is more than 2 %.
+    #[default]
+    WhereItMatters,
+    /// Not at all.
+    Never,
+    /// On these data, of the same items.
+    On(Arc<Interactions>),
+}
 
 /// A training run, from its first step or from a checkpoint.
 #[derive(Debug)]
 pub struct Training {
     config: Config,
+    /// What is learned from first: the data less the validation part.
     train: Arc<Interactions>,
-    validation: Option<Interactions>,
+    validation: Option<Arc<Interactions>>,
+    /// What is learned from again.
+    refit: Option<Arc<Interactions>>,
+    metrics: Vec<Metric>,
     /// Users with interactions: those that a batch can hold.
     users: Vec<UserId>,
+    state: RunState,
     backend: Box<dyn Backend>,
     pool: rayon::ThreadPool,
     progress: Progress,
-    /// The parameters of the best validation, where there is one.
+    /// The parameters of the best validation, where there is one; in the second phase what the first has chosen.
     best: Option<Parameters>,
-}
-
-/// Trains a model on `data` from start to end; `observer` is told of every step and epoch and may stop the run.
-///
-/// # Errors
-/// What [`Training::new`] and [`Training::run`] report.
-pub fn train(
-    data: Interactions,
-    config: &Config,
-    mut observer: impl FnMut(Event<'_>) -> Control,
-) -> Result<Model> {
-    let mut run = Training::new(config, data)?;
-    run.run(|_, event| Ok(observer(event)))?;
-    run.into_model()
+    /// Whether the backend has begun the epoch under way.
+    under_way: bool,
 }
 
 /// How [`Training::run`] ended.
@@ -69,9 +97,10 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// Where a run stands: with the backend's state, all that a checkpoint needs.
+/// Where a run stands: with its state, all that a checkpoint needs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Progress {
+    phase: Phase,
     epoch: usize,
     step_in_epoch: usize,
     step: u64,
@@ -83,6 +112,10 @@ struct Progress {
     /// Validations since one that was as good as the best.
     waited: usize,
     records: Vec<EpochRecord>,
+    /// What was measured on the validation part once the epochs were chosen.
+    validation: Option<Evaluation>,
+    /// What was measured on other held-out data, and on which.
+    evaluation: Option<(Evaluation, String)>,
 }
 
 /// What the epoch under way has added up.
@@ -126,54 +159,67 @@ fn check_data(data: &Interactions) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a part that is of other users or items than `data`.
+fn check_part(data: &Interactions, part: &Interactions) -> Result<()> {
+    let (of_data, of_part) = ((data.n_users(), data.n_items()), (part.n_users(), part.n_items()));
+    if of_data == of_part && part.n_interactions() > 0 {
+        return Ok(());
+    }
+    Err(Error::data(
+        format!(
+            "the validation part has {} interactions of {} x {} users and items, the data is {} x {}",
+            part.n_interactions(),
+            of_part.0,
+            of_part.1,
+            of_data.0,
+            of_data.1
+        ),
+        "give held-out interactions of the same users and items",
+    ))
+}
+
 impl Training {
-    /// A run that has not begun. With `patience` above 0, a small validation part is held out of a copy of `data`; else the
-    /// data itself is trained on, and several runs may share one.
+    /// A run that has not begun. With `patience` above 0 and no validation part given, a small one is held out of a copy of
+    /// `data`; else the data itself is trained on, and several runs may share one.
     ///
     /// # Errors
-    /// [`Error::Config`] for settings that cannot work, [`Error::Data`] if there is nothing to learn from.
-    pub fn new(config: &Config, data: impl Into<Arc<Interactions>>) -> Result<Self> {
+    /// [`Error::Config`] for settings that cannot work, [`Error::Data`] if there is nothing to learn from, or the parts
+    /// differ in users or items.
+    pub fn new(data: impl Into<Arc<Interactions>>, config: &Config, options: TrainOptions) -> Result<Self> {
         let data = data.into();
         config.validate()?;
         check_data(&data)?;
-        match config.patience {
-            0 => Self::start(config, data, None),
-            _ => {
-                let n_users = config.validation_users.min(data.n_users().div_ceil(10));
-                let (train, validation) = hold_out(&data, n_users, VALIDATION_SHARE, config.seed)?;
-                Self::start(config, Arc::new(train), Some(validation))
+        let TrainOptions { validation, refit, metrics } = options;
+        let (train, validation, held_out) = match validation {
+            Some(part) => {
+                check_part(&data, &part)?;
+                (Arc::clone(&data), Some(part), 0)
             }
-        }
-    }
-
-    /// As [`Training::new`], with a validation part that is given: row u of both belongs to the same user. The
-    /// model learns from all of `data`.
-    ///
-    /// # Errors
-    /// As [`Training::new`], and [`Error::Data`] if the two differ in users or items, or nothing is to be validated
-    /// on.
-    pub fn with_validation(config: &Config, data: Interactions, validation: Interactions) -> Result<Self> {
-        config.validate()?;
-        check_data(&data)?;
-        let (of_data, of_validation) =
-            ((data.n_users(), data.n_items()), (validation.n_users(), validation.n_items()));
-        if of_data != of_validation || validation.n_interactions() == 0 {
-            return Err(Error::data(
-                format!(
-                    "the validation part has {} interactions of {} x {} users and items, the data is {} x {}",
-                    validation.n_interactions(),
-                    of_validation.0,
-                    of_validation.1,
-                    of_data.0,
-                    of_data.1
-                ),
-                "give held-out interactions of the same users and items",
-            ));
-        }
-        Self::start(config, Arc::new(data), Some(validation))
-    }
-
-    fn start(config: &Config, train: Arc<Interactions>, validation: Option<Interactions>) -> Result<Self> {
+            None if config.patience == 0 => (Arc::clone(&data), None, 0),
+            None => {
+                let n_users = config.validation_users.min(data.n_users().div_ceil(10));
+                let (train, part) = hold_out(&data, n_users, VALIDATION_SHARE, config.seed)?;
+                let held_out = part.n_interactions();
+                (Arc::new(train), Some(Arc::new(part)), held_out)
+            }
+        };
+        let refit = match refit {
+            Refit::On(all) if all.n_items() != data.n_items() => {
+                return Err(Error::data(
+                    format!(
+                        "the data to train on again have {} items, not {}",
+                        all.n_items(),
+                        data.n_items()
+                    ),
+                    "give data over the same items",
+                ));
+            }
+            Refit::On(all) => Some(all),
+            Refit::WhereItMatters if held_out as f64 > LEFT_ASIDE * data.n_interactions() as f64 => {
+                Some(data)
+            }
+            Refit::WhereItMatters | Refit::Never => None,
+        };
         let threads = config.n_threads();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -182,30 +228,30 @@ impl Training {
             .map_err(|e| {
                 Error::config("threads", format!("{threads} threads cannot be started ({e})"), "give fewer")
             })?;
-        let backend = pool.install(|| backend::open(config, train.clone()))?;
-        let users = (0..train.n_users() as UserId)
-            .filter(|&user| !train.row(user as usize).items.is_empty())
-            .collect();
+        let (state, backend) = pool.install(|| {
+            let state = RunState::new(config, &train)?;
+            let backend = backend::open(config, Arc::clone(&train), &state)?;
+            Ok((state, backend))
+        })?;
         Ok(Self {
             config: config.clone(),
+            users: active(&train),
             train,
             validation,
-            users,
+            refit,
+            metrics,
+            state,
             backend,
             pool,
             progress: Progress::default(),
             best: None,
+            under_way: false,
         })
     }
 
     /// The settings of the run.
     pub fn config(&self) -> &Config {
         &self.config
-    }
-
-    /// What the model learns from: the data less the validation part.
-    pub fn train_part(&self) -> &Arc<Interactions> {
-        &self.train
     }
 
     /// What every finished epoch reported.
@@ -218,55 +264,24 @@ impl Training {
         self.progress.best
     }
 
-    /// Epochs from one refresh of the index to the next.
-    pub fn refresh_interval(&self) -> usize {
-        self.config.refresh_interval(self.users.len(), self.train_part().n_items())
+    /// How well the chosen epoch does on the validation part, once it is chosen.
+    pub fn validation(&self) -> Option<&Evaluation> {
+        self.progress.validation.as_ref()
+    }
+
+    /// What [`Training::note_evaluation`] was told last.
+    pub fn evaluation(&self) -> Option<&Evaluation> {
+        self.progress.evaluation.as_ref().map(|(evaluation, _)| evaluation)
+    }
+
+    /// Keeps what was measured, and the name of the data that it was measured on, for the model's description.
+    pub fn note_evaluation(&mut self, evaluation: Evaluation, measured_on: impl Into<String>) {
+        self.progress.evaluation = Some((evaluation, measured_on.into()));
     }
 
     /// What the run trains on, in words.
     pub fn device(&self) -> String {
         self.backend.name()
-    }
-
-    /// The weight of the KL divergence in use.
-    pub fn kl_weight(&self) -> KlWeight {
-        self.backend.kl_weight()
-    }
-
-    /// Time of each phase since the start, summed over threads.
-    pub fn phase_times(&self) -> PhaseTimes {
-        self.backend.phase_times()
-    }
-
-    /// The threads that the run works on.
-    pub fn pool(&self) -> &rayon::ThreadPool {
-        &self.pool
-    }
-
-    /// The parameters of the best validation, or without one those of now.
-    ///
-    /// # Errors
-    /// What the device reports.
-    pub fn parameters(&mut self) -> Result<&Parameters> {
-        match &self.best {
-            Some(best) => Ok(best),
-            None => self.backend.parameters(),
-        }
-    }
-
-    /// Runs `work` on [`Training::parameters`], on the run's threads.
-    ///
-    /// # Errors
-    /// What the device reports.
-    pub fn with_parameters<T: Send>(
-        &mut self,
-        work: impl FnOnce(ParametersView<'_>) -> T + Send,
-    ) -> Result<T> {
-        let parameters = match &self.best {
-            Some(best) => best,
-            None => self.backend.parameters()?,
-        };
-        Ok(self.pool.install(|| work(parameters.view())))
     }
 
     /// Measures [`Training::parameters`] on held-out interactions, as [`evaluate`] does; on the device where it ranks.
@@ -286,114 +301,137 @@ impl Training {
         })?;
         match ranked {
             Some(evaluation) => Ok(evaluation),
-            None => self.with_parameters(|parameters| evaluate(parameters, histories, test, metrics))?,
+            None => self.with_parameters(|network| evaluate(network, histories, test, metrics))?,
         }
     }
 
-    /// The parameters as the last step left them.
-    ///
-    /// # Errors
-    /// What the device reports.
-    pub fn latest_parameters(&mut self) -> Result<&Parameters> {
-        self.backend.parameters()
-    }
-
-    /// Ends the run and makes a model of its [`Training::parameters`], with an index over its item vectors.
-    ///
-    /// # Errors
-    /// What [`Model::new`] and the index report.
-    pub fn into_model(self) -> Result<Model> {
-        let Self { config, train, mut backend, pool, progress, best, .. } = self;
-        let mut description = Description::new(config.clone());
-        let json =
-            |value: serde_json::Result<serde_json::Value>| value.expect("plain structs always become JSON");
-        description.statistics = Some(json(serde_json::to_value(Statistics::of(&train))));
-        description.epochs =
-            progress.records.iter().map(|record| json(serde_json::to_value(record))).collect();
-        let parameters = match best {
-            Some(best) => best,
-            None => backend.host()?.take_parameters(),
-        };
-        drop(backend);
-        let settings = IndexSettings::from(&config);
-        let index = (settings.n_codewords <= train.n_items()).then(|| {
-            let vectors = parameters.items.view();
-            pool.install(|| {
-                InvertedMultiIndex::build(vectors, settings, None, config.seed, config.epochs as u32)
-            })
-        });
-        let model = Model::new(parameters, train.item_ids().clone(), train.item_counts(), description)?;
-        match index {
-            Some(index) => model.with_index(index?),
-            None => Ok(model),
+    /// Whether the phase under way needs no other epoch.
+    fn has_all_epochs(&self) -> bool {
+        let Progress { phase, epoch, waited, best, .. } = self.progress;
+        match phase {
+            Phase::Choosing => {
+                epoch >= self.config.epochs || (self.config.patience > 0 && waited >= self.config.patience)
+            }
+            Phase::Chosen => true,
+            Phase::Refit => epoch >= best.map_or(self.config.epochs, |best| best.epoch),
         }
-    }
-
-    /// Whether nothing is left to do.
-    pub fn is_finished(&self) -> bool {
-        let Progress { epoch, waited, .. } = self.progress;
-        epoch >= self.config.epochs || (self.config.patience > 0 && waited >= self.config.patience)
     }
 
     /// Trains to the end, or until `observer` asks to stop; it is told of every step and every epoch.
     ///
     /// # Errors
-    /// What the backend or the observer's checkpoints report.
-    pub fn run(
-        &mut self,
-        mut observer: impl FnMut(&mut Self, Event<'_>) -> Result<Control>,
-    ) -> Result<Outcome> {
-        while !self.is_finished() {
-            if self.run_epoch(&mut observer)? == Control::Stop {
+    /// What the backend reports.
+    pub fn run(&mut self, mut observer: impl FnMut(&Event) -> Control) -> Result<Outcome> {
+        while let Some(event) = self.advance()? {
+            if observer(&event) == Control::Stop && !self.is_finished() {
                 return Ok(Outcome::Interrupted);
             }
         }
         Ok(Outcome::Finished)
     }
 
-    /// Trains the epoch under way to its end.
-    fn run_epoch(
-        &mut self,
-        observer: &mut impl FnMut(&mut Self, Event<'_>) -> Result<Control>,
-    ) -> Result<Control> {
+    /// Does the next step, with whatever comes before and after it, and tells of it; None where nothing is left to do.
+    /// Between two calls the run may be looked at, saved, or dropped.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn advance(&mut self) -> Result<Option<Event>> {
+        match self.progress.phase {
+            Phase::Choosing if self.has_all_epochs() => {
+                self.choose()?;
+                return Ok(Some(Event::Chosen));
+            }
+            Phase::Chosen if self.refit.is_some() => self.begin_refit()?,
+            Phase::Chosen => return Ok(None),
+            Phase::Refit if self.has_all_epochs() => return Ok(None),
+            Phase::Choosing | Phase::Refit => {}
+        }
         let epoch = self.progress.epoch;
+        if !self.under_way {
+            self.begin_epoch(epoch)?;
+        }
+        let first = self.progress.step_in_epoch * self.config.batch;
+        let batch = first..self.users.len().min(first + self.config.batch);
+        let context = StepContext { epoch, step: self.progress.step };
+        let n_users = batch.len();
+        let report = self.timed(|run| run.backend.step(&mut run.state, batch, context))?;
+        self.note_step(report, n_users);
+        let n_steps = self.users.len().div_ceil(self.config.batch);
+        // The last step is told of with its epoch, so that a stop there resumes after the validation.
+        if self.progress.step_in_epoch >= n_steps {
+            let report = self.timed(|run| run.backend.end_epoch())?;
+            self.progress.sums.add(report);
+            return self.finish_epoch().map(|record| Some(Event::Epoch(record)));
+        }
+        let sums = &self.progress.sums;
+        Ok(Some(Event::Step(StepProgress {
+            epoch: epoch + 1,
+            step: self.progress.step_in_epoch,
+            n_steps,
+            loss: (sums.likelihood_loss + sums.weighted_kl) / sums.users as f64,
+            kl: sums.kl / sums.users as f64,
+            users_per_second: sums.users as f64 / sums.seconds.max(1e-9),
+            refit: self.progress.phase == Phase::Refit,
+        })))
+    }
+
+    /// Refreshes where it is due, and shuffles the users.
+    fn begin_epoch(&mut self, epoch: usize) -> Result<()> {
         if self.progress.step_in_epoch == 0 {
-            let interval = self.refresh_interval();
+            let users = self.users.len();
+            let interval = self.config.refresh_interval(users, self.train.n_items());
             self.timed(|run| match epoch % interval {
-                0 => run.pool.install(|| run.backend.refresh(epoch)),
+                0 => run.pool.install(|| run.backend.refresh(&mut run.state, epoch)),
                 _ => Ok(()),
             })?;
             self.progress.sums.index_seconds = self.progress.sums.seconds;
         }
-        let mut order = self.users.clone();
-        Stream::new(self.config.seed, Purpose::Shuffle, epoch as u32, 0).shuffle(&mut order);
-        let n_steps = order.len().div_ceil(self.config.batch);
+        self.state.order.clone_from(&self.users);
+        Stream::new(self.config.seed, Purpose::Shuffle, epoch as u32, 0).shuffle(&mut self.state.order);
         let context = StepContext { epoch, step: self.progress.step };
         let done = self.progress.step_in_epoch * self.config.batch;
-        self.timed(|run| run.backend.begin_epoch(context, &order, done))?;
-        for batch in order.chunks(self.config.batch).skip(self.progress.step_in_epoch) {
-            let context = StepContext { epoch, step: self.progress.step };
-            let report = self.timed(|run| run.backend.step(batch, context))?;
-            self.note_step(report, batch.len());
-            let sums = &self.progress.sums;
-            let progress = StepProgress {
-                epoch: epoch + 1,
-                step: self.progress.step_in_epoch,
-                n_steps,
-                loss: (sums.likelihood_loss + sums.weighted_kl) / sums.users as f64,
-                kl: sums.kl / sums.users as f64,
-                users_per_second: sums.users as f64 / sums.seconds.max(1e-9),
-            };
-            // The last step is told of with its epoch, so that a stop there resumes after the validation.
-            if progress.step < n_steps && observer(self, Event::Step(progress))? == Control::Stop {
-                return Ok(Control::Stop);
+        self.timed(|run| run.backend.begin_epoch(&run.state, context, done))?;
+        self.under_way = true;
+        Ok(())
+    }
+
+    /// Ends the phase that chooses: measures what it has chosen.
+    fn choose(&mut self) -> Result<()> {
+        if let Some(part) = self.validation.clone() {
+            let train = Arc::clone(&self.train);
+            let mut metrics = self.metrics.clone();
+            if !metrics.contains(&VALIDATION_METRIC) {
+                metrics.push(VALIDATION_METRIC);
             }
+            self.progress.validation = Some(self.evaluate(&train, &part, &metrics)?);
         }
-        let report = self.timed(|run| run.backend.end_epoch())?;
-        self.progress.sums.add(report);
-        self.finish_epoch()?;
-        let record = self.progress.records.last().expect("an epoch has just been recorded").clone();
-        observer(self, Event::Epoch(&record))
+        self.progress.phase = Phase::Chosen;
+        Ok(())
+    }
+
+    /// Starts anew, on everything. What the first phase has chosen is kept until this one is through.
+    fn begin_refit(&mut self) -> Result<()> {
+        let data = self.refit.clone().expect("this phase is entered with data alone");
+        self.parameters()?;
+        if self.best.is_none() {
+            self.best = Some(std::mem::take(&mut self.state.parameters));
+        }
+        // The tables of one run at a time: what was learned was kept above.
+        drop(std::mem::take(&mut self.state));
+        self.state = self.pool.install(|| RunState::new(&self.config, &data))?;
+        self.backend.restart(Arc::clone(&data), &self.state)?;
+        self.users = active(&data);
+        self.under_way = false;
+        let progress = &mut self.progress;
+        *progress = Progress {
+            phase: Phase::Refit,
+            best: progress.best,
+            records: std::mem::take(&mut progress.records),
+            validation: progress.validation.take(),
+            evaluation: progress.evaluation.take(),
+            ..Progress::default()
+        };
+        Ok(())
     }
 
     /// Runs `work` and adds its time to the epoch's.
@@ -414,31 +452,17 @@ impl Training {
     }
 
     /// Validates where it is due, records the epoch, and moves on to the next.
-    fn finish_epoch(&mut self) -> Result<()> {
+    fn finish_epoch(&mut self) -> Result<EpochRecord> {
         let epoch = self.progress.epoch;
         let sums = self.progress.sums;
+        let refit = self.progress.phase == Phase::Refit;
         let last = epoch + 1 == self.config.epochs;
-        let validation = match &self.validation {
-            Some(part) if (epoch + 1).is_multiple_of(self.config.validate_every) || last => {
-                let Self { backend, train, pool, .. } = self;
-                let metrics = &[VALIDATION_METRIC];
-                let ranked = pool.install(|| {
-                    evaluate_lists(train, part, metrics, |users, k| backend.rank(None, train, users, k))
-                })?;
-                let evaluation = match ranked {
-                    Some(evaluation) => evaluation,
-                    None => {
-                        let parameters = backend.parameters()?.view();
-                        pool.install(|| evaluate(parameters, train, part, metrics))?
-                    }
-                };
-                evaluation.metrics.get(&VALIDATION_METRIC).copied()
-            }
-            _ => None,
-        };
+        let due = (epoch + 1).is_multiple_of(self.config.validate_every) || last;
+        let validation = if due && !refit { self.validate()? } else { None };
         let n = sums.users.max(1) as f64;
         let record = EpochRecord {
             epoch: epoch + 1,
+            refit,
             loss: (sums.likelihood_loss + sums.weighted_kl) / n,
             likelihood_loss: sums.likelihood_loss / n,
             kl: sums.kl / n,
@@ -457,11 +481,34 @@ impl Training {
             self.note_validation(epoch + 1, estimate)?;
         }
         let progress = &mut self.progress;
-        progress.records.push(record);
+        progress.records.push(record.clone());
         progress.sums = Sums::default();
         progress.step_in_epoch = 0;
         progress.epoch += 1;
-        Ok(())
+        self.under_way = false;
+        if refit && self.has_all_epochs() {
+            self.best = None;
+        }
+        Ok(record)
+    }
+
+    /// How well the parameters of now do on the validation part, where there is one.
+    fn validate(&mut self) -> Result<Option<Estimate>> {
+        let Self { backend, state, train, validation, pool, config, .. } = self;
+        let Some(part) = validation else { return Ok(None) };
+        let metrics = &[VALIDATION_METRIC];
+        let ranked = pool.install(|| {
+            evaluate_lists(train, part, metrics, |users, k| backend.rank(None, train, users, k))
+        })?;
+        let evaluation = match ranked {
+            Some(evaluation) => evaluation,
+            None => {
+                backend.download(state, Part::Parameters)?;
+                let network = state.parameters.network(config.activation);
+                pool.install(|| evaluate(network, train, part, metrics))?
+            }
+        };
+        Ok(evaluation.metrics.get(&VALIDATION_METRIC).copied())
     }
 
     /// Keeps the parameters unless this validation is worse than the best by more than its noise.
@@ -478,21 +525,28 @@ impl Training {
         }
         *waited = 0;
         *best = Some(BestEpoch { epoch, value });
+        self.backend.download(&mut self.state, Part::Parameters)?;
         match &mut self.best {
-            Some(best) => best.copy_from(self.backend.parameters()?),
-            best => *best = Some(self.backend.parameters()?.clone()),
+            Some(best) => best.copy_from(&self.state.parameters),
+            best => *best = Some(self.state.parameters.clone()),
         }
         Ok(())
     }
 
     /// How close the proposal is to the softmax; not where the state would have to be fetched from a device for it.
     fn diagnose(&mut self, epoch: usize) -> Result<Option<ProposalDiagnostics>> {
-        if !self.backend.has_host_state() {
+        if self.backend.is_remote() {
             return Ok(None);
         }
-        let host = self.backend.host()?;
-        let found =
-            self.pool.install(|| diagnostics::diagnose(&self.config, host, &self.train, &self.users, epoch));
-        Ok(found)
+        self.backend.download(&mut self.state, Part::Everything)?;
+        let Self { config, state, users, pool, .. } = self;
+        let data = if self.progress.phase == Phase::Refit { self.refit.as_ref() } else { None };
+        let data = data.unwrap_or(&self.train);
+        Ok(pool.install(|| diagnostics::diagnose(config, state, data, users, epoch)))
     }
+}
+
+/// The users with interactions.
+fn active(data: &Interactions) -> Vec<UserId> {
+    (0..data.n_users() as UserId).filter(|&user| !data.row(user as usize).items.is_empty()).collect()
 }

@@ -3,19 +3,22 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use fastvae::baseline::Recommender;
-use fastvae::data::{Interactions, UserId, hold_out};
-use fastvae::eval::{Metric, evaluate, evaluate_users};
-use fastvae::train::{Control, train};
-use fastvae::write::AtomicFile;
-use fastvae::{Error, resources};
+use fastvae::data::{Interactions, UserId};
+use fastvae::eval::Metric;
+use fastvae::internals::data::hold_out;
+use fastvae::internals::eval::{evaluate, evaluate_users};
+use fastvae::internals::resources;
+use fastvae::internals::write::AtomicFile;
+use fastvae::train::{Control, Finish, train};
+use fastvae::{Error, Model};
 use serde::{Deserialize, Serialize};
 
 use super::candidates::{Candidate, candidates};
-use crate::commands::train::fit_watched;
+use crate::fit::fit_baseline;
 use crate::interrupt;
 
 /// Users, at most, whose interactions are held out in part to choose settings by.
@@ -38,7 +41,7 @@ pub struct Task<'a> {
     /// What is measured; settings are chosen by the first.
     pub metrics: [Metric; 2],
     /// What is learned from.
-    pub train: &'a Interactions,
+    pub train: &'a Arc<Interactions>,
     /// What is tested.
     pub test: &'a Interactions,
 }
@@ -84,7 +87,7 @@ pub struct Run {
 
 /// A trained model and what it took.
 struct Trained {
-    model: Box<dyn Recommender>,
+    model: Model,
     seconds: f64,
     cpu_seconds: f64,
 }
@@ -153,9 +156,10 @@ impl Task<'_> {
         if grid.len() > 1 {
             let seed = self.seed + self.fold as u64;
             let (train, held) = hold_out(self.train, VALIDATION_USERS, VALIDATION_SHARE, seed)?;
+            let train = Arc::new(train);
             for candidate in &grid {
                 let trained = trained(candidate, &train)?;
-                let evaluation = evaluate(trained.model.as_ref(), &train, &held, &self.metrics[..1])?;
+                let evaluation = evaluate(&trained.model, &train, &held, &self.metrics[..1])?;
                 validation.push(evaluation.mean(self.metrics[0]).unwrap_or(0.0));
             }
         }
@@ -167,8 +171,8 @@ impl Task<'_> {
         reset_peak_memory();
         let Trained { model, seconds, cpu_seconds } = trained(&settings, self.train)?;
         let peak_memory = peak_memory();
-        let evaluation = evaluate(model.as_ref(), self.train, self.test, &self.metrics)?;
-        let values = evaluate_users(model.as_ref(), self.train, self.test, self.metrics[0])?;
+        let evaluation = evaluate(&model, self.train, self.test, &self.metrics)?;
+        let values = evaluate_users(&model, self.train, self.test, self.metrics[0])?;
         let (users, values) = values.into_iter().unzip();
         Ok(Run {
             task: self.fingerprint(),
@@ -192,12 +196,12 @@ pub fn pairs_hash(data: &Interactions) -> u64 {
     words.fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0100_0000_01b3))
 }
 
-fn trained(candidate: &Candidate, data: &Interactions) -> Result<Trained> {
+fn trained(candidate: &Candidate, data: &Arc<Interactions>) -> Result<Trained> {
     match candidate {
         Candidate::Baseline(settings) => {
-            let fitted = fit_watched(data, settings)?;
+            let fitted = fit_baseline(data, settings, Finish::default())?;
             let (seconds, cpu_seconds) = (fitted.seconds, fitted.cpu_seconds);
-            Ok(Trained { model: Box::new(fitted.baseline), seconds, cpu_seconds })
+            Ok(Trained { model: fitted.model, seconds, cpu_seconds })
         }
         Candidate::Model(config) => {
             let (clock, cpu) = (Instant::now(), resources::cpu_seconds());
@@ -205,7 +209,7 @@ fn trained(candidate: &Candidate, data: &Interactions) -> Result<Trained> {
             config.threads = rayon::current_num_threads();
             // A catalogue can be smaller than the index is made for.
             config.codewords = config.codewords.min(data.n_items());
-            let model = train(data.clone(), &config, |_| match interrupt::requested() {
+            let model = train(Arc::clone(data), &config, |_| match interrupt::requested() {
                 true => Control::Stop,
                 false => Control::Continue,
             })?;
@@ -213,7 +217,7 @@ fn trained(candidate: &Candidate, data: &Interactions) -> Result<Trained> {
                 return Err(Error::Interrupted.into());
             }
             let cpu_seconds = resources::cpu_seconds() - cpu;
-            Ok(Trained { model: Box::new(model), seconds: clock.elapsed().as_secs_f64(), cpu_seconds })
+            Ok(Trained { model, seconds: clock.elapsed().as_secs_f64(), cpu_seconds })
         }
     }
 }

@@ -6,8 +6,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
-use fastvae::eval::{Metric, PairedDifference};
-use fastvae::write::AtomicFile;
+use fastvae::eval::Metric;
+use fastvae::internals::eval::PairedDifference;
+use fastvae::internals::write::AtomicFile;
 use serde::Serialize;
 
 use super::candidates::Candidate;

@@ -1,17 +1,17 @@
 //! One training of the model, tested after some of its epochs.
 
 use anyhow::Result;
-use fastvae::config::{ModelKind, ProposalKind};
+use fastvae::Config;
+use fastvae::config::ModelKind;
 use fastvae::eval::{Measure, Metric};
-use fastvae::train::{Control, Event, Outcome, Training};
-use fastvae::{Config, Error};
+use fastvae::train::{TrainOptions, Training};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::datasets::Trial;
 use super::page::Table;
 use super::session::{Job, Session};
-use crate::interrupt;
+use crate::fit::fit_quietly;
 use crate::plot::{Mark, Panel, Scale, Series};
 
 /// What the paper measures.
@@ -74,7 +74,7 @@ pub fn job<'a>(session: &Session, trial: &'a Trial, config: &Config) -> Job<'a, 
     let kind = match config.model {
         ModelKind::MultVae => "mult-vae".to_string(),
         ModelKind::FastVae => {
-            format!("{}-k{}-t{}", proposal_name(config.proposal), config.codewords, config.negatives)
+            format!("{}-k{}-t{}", config.proposal.name(), config.codewords, config.negatives)
         }
     };
     let mut epochs = session.effort.tested_epochs();
@@ -88,21 +88,17 @@ pub fn job<'a>(session: &Session, trial: &'a Trial, config: &Config) -> Job<'a, 
 
 fn trained(trial: &Trial, config: &Config, epochs: &[usize]) -> Result<Curve> {
     let threads = rayon::current_num_threads();
-    let mut training = Training::new(&Config { threads, ..config.clone() }, trial.train.clone())?;
+    let config = Config { threads, ..config.clone() };
+    let mut training = Training::new(trial.train.clone(), &config, TrainOptions::default())?;
     let mut points = Vec::new();
-    let outcome = training.run(|run, event| {
-        if let Event::Epoch(record) = event
-            && epochs.contains(&record.epoch)
-        {
+    fit_quietly(&mut training, |run, record| {
+        if epochs.contains(&record.epoch) {
             let evaluation = run.evaluate(&trial.train, &trial.test, &[NDCG, RECALL])?;
             let mean = |metric| evaluation.mean(metric).unwrap_or(0.0);
             points.push(Point { epoch: record.epoch, ndcg: mean(NDCG), recall: mean(RECALL) });
         }
-        Ok(if interrupt::requested() { Control::Stop } else { Control::Continue })
+        Ok(())
     })?;
-    if outcome == Outcome::Interrupted {
-        return Err(Error::Interrupted.into());
-    }
     let device = match training.device().as_str() {
         "cpu" => on_threads(threads),
         gpu => gpu.to_string(),
@@ -121,20 +117,6 @@ pub fn on_threads(threads: usize) -> String {
     match threads {
         1 => "1 thread".to_string(),
         n => format!("{n} threads"),
-    }
-}
-
-/// The name of a proposal in flags and files.
-pub fn proposal_name(kind: ProposalKind) -> &'static str {
-    match kind {
-        ProposalKind::Uniform => "uniform",
-        ProposalKind::Popularity => "popularity",
-        ProposalKind::Softmax => "softmax",
-        ProposalKind::Kernel => "kernel",
-        ProposalKind::Dns => "dns",
-        ProposalKind::MidxExact => "midx-exact",
-        ProposalKind::MidxUniform => "midx-uniform",
-        ProposalKind::MidxPopularity => "midx-popularity",
     }
 }
 

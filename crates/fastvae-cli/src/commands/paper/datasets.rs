@@ -1,6 +1,7 @@
 //! The paper's datasets, as far as they are at hand.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
 use fastvae::data::{Interactions, ReadOptions, Split, read, read_pair};
@@ -50,7 +51,7 @@ pub struct Trial {
     /// Seed of what is random in training.
     pub seed: u64,
     /// What is learned from.
-    pub train: Interactions,
+    pub train: Arc<Interactions>,
     /// What is tested.
     pub test: Interactions,
 }
@@ -96,7 +97,7 @@ impl Dataset {
         if let (0, Some((train, test))) = (number, self.split_files(directory)) {
             let options = ReadOptions { binarize: true, ..ReadOptions::default() };
             let (train, test) = read_pair(train, test, &options)?;
-            return Ok(Trial { name, seed, train, test });
+            return Ok(Trial { name, seed, train: Arc::new(train), test });
         }
         let whole = self.whole(directory)?.ok_or_else(|| {
             usage(format!(
@@ -106,7 +107,7 @@ impl Dataset {
             ))
         })?;
         let parts = Split::Ratio(0.8).apply(&whole, seed)?;
-        Ok(Trial { name, seed, train: parts.train, test: parts.test })
+        Ok(Trial { name, seed, train: Arc::new(parts.train), test: parts.test })
     }
 
     /// How many trials of at most `most` can be made of what is there.

@@ -4,18 +4,18 @@ use anyhow::Result;
 use fastvae::Config;
 use fastvae::config::ProposalKind;
 use fastvae::data::{ItemId, UserId};
-use fastvae::math::{Purpose, Stream, dots, simd};
-use fastvae::model::{Parameters, encode};
-use fastvae::proposal::{Draws, ItemTable, Scratch, build};
-use fastvae::train::{Control, Training};
+use fastvae::internals::math::{Purpose, Stream, dots, simd};
+use fastvae::internals::network::{Parameters, encode};
+use fastvae::internals::proposal::{Draws, ItemTable, Scratch, build};
+use fastvae::internals::train::TrainingInternals;
+use fastvae::train::{TrainOptions, Training};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::curve::proposal_name;
 use super::datasets::{ML10M, Trial};
 use super::page::{Finding, Page, Table, Verdict};
 use super::session::{Session, stop_if_asked};
-use crate::interrupt;
+use crate::fit::fit_quietly;
 use crate::plot::{Figure, Mark, Panel, Scale, Series};
 
 const CODEWORDS: usize = 64;
@@ -95,10 +95,9 @@ pub fn page(session: &Session) -> Result<Page> {
 }
 
 fn trained(trial: &Trial, config: &Config) -> Result<Parameters> {
-    let threads = rayon::current_num_threads();
-    let mut training = Training::new(&Config { threads, ..config.clone() }, trial.train.clone())?;
-    training.run(|_, _| Ok(if interrupt::requested() { Control::Stop } else { Control::Continue }))?;
-    stop_if_asked()?;
+    let config = Config { threads: rayon::current_num_threads(), ..config.clone() };
+    let mut training = Training::new(trial.train.clone(), &config, TrainOptions::default())?;
+    fit_quietly(&mut training, |_, _| Ok(()))?;
     Ok(training.parameters()?.clone())
 }
 
@@ -106,7 +105,8 @@ fn measured(trial: &Trial, config: &Config, parameters: &Parameters) -> Result<V
     let data = &trial.train;
     let mut stream = Stream::new(config.seed, Purpose::Diagnostics, 0, 0);
     let users: Vec<UserId> = (0..USERS).map(|_| stream.below(data.n_users() as u64) as UserId).collect();
-    let queries = encode(parameters.view(), USERS, |row| data.row(users[row] as usize).into());
+    let queries =
+        encode(parameters.network(config.activation), USERS, |row| data.row(users[row] as usize).into());
     let counts = data.item_counts();
     let mut order: Vec<ItemId> = (0..data.n_items() as ItemId).collect();
     order.sort_by_key(|&item| (counts[item as usize], item));
@@ -138,7 +138,7 @@ fn measured(trial: &Trial, config: &Config, parameters: &Parameters) -> Result<V
             let mut histogram = vec![0u32; data.n_items()];
             draws.items.iter().for_each(|&item| histogram[rank[item as usize]] += 1);
             Ok(Measured {
-                proposal: proposal_name(kind).to_string(),
+                proposal: kind.name().to_string(),
                 divergence: divergences[0],
                 mean_divergence: divergences.iter().sum::<f64>() / USERS as f64,
                 cumulative: cumulative(&histogram),

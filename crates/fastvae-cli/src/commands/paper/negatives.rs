@@ -4,7 +4,7 @@ use anyhow::Result;
 use fastvae::Config;
 use fastvae::config::ProposalKind;
 
-use super::curve::{self, proposal_name};
+use super::curve;
 use super::datasets::GOWALLA;
 use super::page::{Finding, Page, Verdict};
 use super::session::Session;
@@ -23,7 +23,7 @@ pub fn page(session: &Session) -> Result<Page> {
     let named = PROPOSALS.into_iter().flat_map(|proposal| {
         NEGATIVES.map(|negatives| {
             let config = Config { proposal, negatives, ..start.clone() };
-            (format!("{}, T = {negatives}", proposal_name(proposal)), config)
+            (format!("{}, T = {negatives}", proposal.name()), config)
         })
     });
     let curves = curve::curves(session, &trial, named.collect())?;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use fastvae::Config;
 use fastvae::config::{ModelKind, ProposalKind};
 
-use super::curve::{self, Curve, Named, proposal_name};
+use super::curve::{self, Curve, Named};
 use super::datasets::GOWALLA;
 use super::page::{Finding, Page, Verdict};
 use super::session::Session;
@@ -34,7 +34,7 @@ pub fn page(session: &Session) -> Result<Page> {
             ProposalKind::Kernel => start.epochs.min(KERNEL_EPOCHS),
             _ => start.epochs,
         };
-        (proposal_name(proposal).to_string(), Config { proposal, epochs, ..start.clone() })
+        (proposal.name().to_string(), Config { proposal, epochs, ..start.clone() })
     })
     .into();
     named.push(("mult-vae".to_string(), Config { model: ModelKind::MultVae, ..start.clone() }));

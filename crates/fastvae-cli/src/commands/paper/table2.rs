@@ -4,7 +4,8 @@ use anyhow::Result;
 use fastvae::Config;
 use fastvae::baseline::{Kind, Settings};
 use fastvae::config::ModelKind;
-use fastvae::eval::evaluate;
+use fastvae::internals::eval::evaluate;
+use fastvae::train::Finish;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -12,8 +13,8 @@ use super::curve::{self, Curve, NDCG, Point, RECALL};
 use super::datasets::{DATASETS, Dataset, ML10M, Trial};
 use super::page::{Finding, Page, Table, Verdict};
 use super::session::{Job, Session};
-use crate::commands::train::fit_watched;
 use crate::failure::usage;
+use crate::fit::fit_baseline;
 use crate::plot::{Bar, Bars, bars};
 
 /// Models in the order of the paper, with its NDCG@50 and recall@50 on ML10M, Gowalla, Amazon and Netflix.
@@ -142,8 +143,8 @@ fn baseline<'a>(session: &Session, trial: &'a Trial, dataset: Dataset, kind: Kin
         name: format!("{}-{kind}", trial.name),
         task: json!({ "data": trial.fingerprint(), "settings": settings }),
         work: Box::new(move || {
-            let fitted = fit_watched(&trial.train, &settings)?;
-            let evaluation = evaluate(&fitted.baseline, &trial.train, &trial.test, &[NDCG, RECALL])?;
+            let fitted = fit_baseline(&trial.train, &settings, Finish::default())?;
+            let evaluation = evaluate(&fitted.model, &trial.train, &trial.test, &[NDCG, RECALL])?;
             Ok(Reached {
                 ndcg: evaluation.mean(NDCG).unwrap_or(0.0),
                 recall: evaluation.mean(RECALL).unwrap_or(0.0),

@@ -6,13 +6,13 @@ use std::time::Instant;
 use anyhow::Result;
 use fastvae::Config;
 use fastvae::config::ProposalKind;
-use fastvae::math::{Purpose, Stream};
-use fastvae::model::Parameters;
-use fastvae::proposal::{Draws, Scratch, build};
+use fastvae::internals::math::{Purpose, Stream};
+use fastvae::internals::network::Parameters;
+use fastvae::internals::proposal::{Draws, Scratch, build};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::curve::{mark, proposal_name};
+use super::curve::mark;
 use super::page::{Finding, Page, Table, Verdict};
 use super::session::{Session, stop_if_asked};
 use crate::plot::{Figure, Panel, Scale, Series};
@@ -71,7 +71,7 @@ pub fn page(session: &Session) -> Result<Page> {
     let mut numbers = Table::new(&["proposal", "M", "D", "K", "T", "seconds"]);
     let mut times = Vec::new();
     for (kind, stated) in PROPOSALS {
-        let name = proposal_name(kind);
+        let name = kind.name();
         let task = json!({ "proposal": name, "repeats": repeats });
         let of_kind: Vec<[f64; 4]> =
             session.remembered(&format!("sampling-{name}"), task, || measured(kind, repeats))?;

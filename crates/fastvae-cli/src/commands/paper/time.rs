@@ -2,18 +2,19 @@
 
 use anyhow::Result;
 use fastvae::Config;
-use fastvae::backend::Phase;
 use fastvae::config::{ModelKind, ProposalKind};
-use fastvae::data::{GenerateOptions, Generator, Interactions};
-use fastvae::train::{Control, Training};
+use fastvae::data::{GenerateOptions, Interactions, generate};
+use fastvae::internals::backend::Phase;
+use fastvae::internals::train::TrainingInternals;
+use fastvae::train::{TrainOptions, Training};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::curve::{mark, proposal_name};
+use super::curve::mark;
 use super::datasets::AMAZON;
 use super::page::{Finding, Page, Table, Verdict};
-use super::session::{Session, stop_if_asked};
-use crate::interrupt;
+use super::session::Session;
+use crate::fit::fit_quietly;
 use crate::plot::{Figure, Panel, Scale, Series};
 
 const ITEMS: [usize; 5] = [50_000, 100_000, 200_000, 500_000, 1_500_000];
@@ -41,7 +42,7 @@ struct Epoch {
 pub fn page(session: &Session) -> Result<Page> {
     let users = session.effort.choose(8192, 1536);
     let threads = rayon::current_num_threads();
-    let mut names: Vec<String> = PROPOSALS.iter().map(|&kind| proposal_name(kind).to_string()).collect();
+    let mut names: Vec<String> = PROPOSALS.iter().map(|&kind| kind.name().to_string()).collect();
     names.push("mult-vae".to_string());
     let mut epochs: Vec<Vec<Epoch>> = vec![Vec::new(); names.len()];
     for items in ITEMS {
@@ -93,25 +94,23 @@ fn generated(users: usize, items: usize) -> Result<Interactions> {
     // As many interactions a user as in the paper's Amazon dataset.
     let interactions = users * AMAZON.published[2] / AMAZON.published[0];
     let options = GenerateOptions { users, items, interactions, ..GenerateOptions::default() };
-    Ok(Generator::new(options)?.interactions()?)
+    Ok(generate(options)?)
 }
 
 fn measured(data: &Interactions, config: &Config, threads: usize) -> Result<Epoch> {
-    let mut training = Training::new(&Config { threads, ..config.clone() }, data.clone())?;
+    let config = &Config { threads, ..config.clone() };
+    let mut training = Training::new(data.clone(), config, TrainOptions::default())?;
     let mut drawn_before = 0.0;
     let sampling = |run: &Training| {
         let times = run.phase_times();
         (times.seconds(Phase::Draw) + times.seconds(Phase::Settle)) / threads as f64
     };
-    training.run(|run, event| {
-        if let fastvae::train::Event::Epoch(record) = event
-            && record.epoch == 1
-        {
+    fit_quietly(&mut training, |run, record| {
+        if record.epoch == 1 {
             drawn_before = sampling(run);
         }
-        Ok(if interrupt::requested() { Control::Stop } else { Control::Continue })
+        Ok(())
     })?;
-    stop_if_asked()?;
     let drawn = sampling(&training) - drawn_before;
     let record = training.records().last().expect("two epochs have run");
     let scale = AMAZON.published[0] as f64 / data.n_users() as f64;

@@ -1,153 +1,114 @@
 //! What a finished training tells, as a table or as JSON.
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use fastvae::Config;
-use fastvae::backend::{Phase, PhaseTimes};
-use fastvae::config::{ModelKind, ProposalKind};
-use fastvae::data::Interactions;
-use fastvae::loss::KlWeight;
+use fastvae::config::ModelKind;
+use fastvae::internals::backend::{Phase, PhaseTimes};
+use fastvae::internals::loss::KlWeight;
+use fastvae::internals::train::TrainingInternals;
+use fastvae::internals::{math, resources};
+use fastvae::model::Settings;
 use fastvae::train::{BestEpoch, EpochRecord, Training};
-use fastvae::{math, resources};
+use fastvae::{Config, Model};
 use serde_json::{Map, Value, json};
 
+use super::Parts;
+use crate::described;
 use crate::display::{self, bytes, seconds, thousands};
 use crate::scores::Scores;
-use crate::settings::{Preset, Settings};
+use crate::settings::Choice;
 
 /// The results of one training.
-pub struct Report {
-    config: Config,
-    preset: Preset,
-    n_users: usize,
-    n_items: usize,
-    n_train: usize,
-    n_test: usize,
-    origin: String,
+pub struct Report<'a> {
+    pub choice: &'a Choice,
+    pub parts: &'a Parts,
+    pub model: &'a Model,
     /// How well the model ranks, where something was held out.
     pub scores: Option<Scores>,
+    pub run: Run,
     /// Where the model is, where it was saved.
-    pub model_path: Option<PathBuf>,
-    records: Vec<EpochRecord>,
+    pub path: Option<&'a Path>,
+}
+
+/// How the training went.
+pub enum Run {
+    /// In epochs, each with a record in the model's description.
+    Epochs(Box<Epochs>),
+    /// In passes, or at once.
+    Passes { seconds: f64, cpu_seconds: f64 },
+}
+
+/// What is known of a run in epochs beside its records.
+pub struct Epochs {
     best: Option<BestEpoch>,
     threads: usize,
     device: String,
     refresh_interval: usize,
-    kl_weight: Option<KlWeight>,
+    kl_weight: KlWeight,
     phases: PhaseTimes,
-    /// Whether the table of phases is shown.
-    pub with_profile: bool,
-    peak_memory: Option<u64>,
 }
 
-impl Report {
-    /// A report on what is about to be trained.
-    pub fn new(
-        settings: &Settings,
-        train: &Interactions,
-        test: Option<&Interactions>,
-        origin: String,
-    ) -> Self {
-        Self {
-            config: settings.config.clone(),
-            preset: settings.preset,
-            n_users: train.n_users(),
-            n_items: train.n_items(),
-            n_train: train.n_interactions(),
-            n_test: test.map_or(0, Interactions::n_interactions),
-            origin,
-            scores: None,
-            model_path: None,
-            records: Vec::new(),
-            best: None,
-            threads: 0,
-            device: String::new(),
-            refresh_interval: 1,
-            kl_weight: None,
-            phases: PhaseTimes::default(),
-            with_profile: false,
-            peak_memory: None,
-        }
+impl Run {
+    /// What the finished run knows.
+    pub fn of(training: &Training) -> Self {
+        Self::Epochs(Box::new(Epochs {
+            best: training.best(),
+            threads: training.on_threads(rayon::current_num_threads),
+            device: training.device(),
+            refresh_interval: training.refresh_interval(),
+            kl_weight: training.kl_weight(),
+            phases: training.phase_times(),
+        }))
     }
+}
 
-    /// Takes what the finished run knows.
-    pub fn note_training(&mut self, training: &Training) {
-        self.records = training.records().to_vec();
-        self.best = training.best();
-        self.threads = training.pool().current_num_threads();
-        self.device = training.device();
-        self.refresh_interval = training.refresh_interval();
-        self.kl_weight = Some(training.kl_weight());
-        self.phases = training.phase_times();
-    }
-
-    /// Looks up the most memory that was held.
-    pub fn note_memory(&mut self) {
-        self.peak_memory = resources::peak_memory();
-    }
-
+impl Epochs {
     /// Mean over the epochs.
-    fn mean(&self, pick: impl Fn(&EpochRecord) -> f64) -> f64 {
-        self.records.iter().map(pick).sum::<f64>() / self.records.len().max(1) as f64
+    fn mean(records: &[EpochRecord], pick: impl Fn(&EpochRecord) -> f64) -> f64 {
+        records.iter().map(pick).sum::<f64>() / records.len().max(1) as f64
     }
 
-    /// One object with everything.
-    pub fn json(&self) -> Value {
-        let mut object = Map::new();
-        if let Some(scores) = &self.scores {
-            scores.add_to(&mut object);
-        }
+    fn add_to(&self, config: &Config, records: &[EpochRecord], object: &mut Map<String, Value>) {
+        let mean = |pick: fn(&EpochRecord) -> f64| Self::mean(records, pick);
+        let last = records.last();
+        let phases = self.phase_rows(records).into_iter();
         let entries = json!({
-            "epochs": self.records.len(),
+            "epochs": records.iter().filter(|record| !record.refit).count(),
+            "refit_epochs": records.iter().filter(|record| record.refit).count(),
             "best_epoch": self.best.map(|best| best.epoch),
             "validation_ndcg@50": self.best.map(|best| best.value),
-            "seconds_per_epoch": self.mean(|r| r.seconds),
+            "seconds_per_epoch": mean(|record| record.seconds),
             "refresh_interval": self.refresh_interval,
-            "index_seconds_per_epoch": self.mean(|r| r.index_seconds),
-            "cpu_seconds_per_epoch": self.mean(|r| r.cpu_seconds),
-            "users_per_second": self.mean(|r| r.users_per_second),
-            "loss": self.records.last().map(|r| r.loss),
-            "kl": self.records.last().map(|r| r.kl),
-            "peak_rss_bytes": self.peak_memory,
-            "n_users": self.n_users,
-            "n_items": self.n_items,
-            "n_interactions": self.n_train + self.n_test,
-            "n_train_interactions": self.n_train,
-            "n_test_interactions": self.n_test,
-            "split": self.origin,
-            "model": self.config.model,
-            "proposal": (self.config.model == ModelKind::FastVae).then_some(self.config.proposal),
-            "preset": self.preset,
+            "index_seconds_per_epoch": mean(|record| record.index_seconds),
+            "cpu_seconds_per_epoch": mean(|record| record.cpu_seconds),
+            "users_per_second": mean(|record| record.users_per_second),
+            "training_seconds": records.iter().map(|record| record.seconds).sum::<f64>(),
+            "training_cpu_seconds": records.iter().map(|record| record.cpu_seconds).sum::<f64>(),
+            "loss": last.map(|record| record.loss),
+            "kl": last.map(|record| record.kl),
+            "proposal": (config.model == ModelKind::FastVae).then_some(config.proposal),
             "kl_weight": match self.kl_weight {
-                Some(KlWeight::Constant(beta)) => json!({ "beta": beta }),
-                Some(KlWeight::PerInteraction(gamma)) => json!({ "gamma": gamma }),
-                None => Value::Null,
+                KlWeight::Constant(beta) => json!({ "beta": beta }),
+                KlWeight::PerInteraction(gamma) => json!({ "gamma": gamma }),
             },
-            "phases": self.phase_rows().into_iter().map(|(name, time)| (name.to_string(), json!(time))).collect::<Map<_, _>>(),
-            "config": self.config,
-            "model_path": self.model_path,
-            "version": env!("CARGO_PKG_VERSION"),
+            "phases": phases.map(|(name, time)| (name.to_string(), json!(time))).collect::<Map<_, _>>(),
             "threads": self.threads,
             "device": self.device,
-            "simd": math::simd::level_name(),
         });
-        if let Value::Object(entries) = entries {
-            object.extend(entries);
-        }
-        object.into()
+        extend(object, entries);
     }
 
     /// Thread seconds of each phase per epoch of this process, in the order of a step, and of the index.
-    fn phase_rows(&self) -> Vec<(&'static str, f64)> {
-        let epochs = self.records.len().max(1) as f64;
+    fn phase_rows(&self, records: &[EpochRecord]) -> Vec<(&'static str, f64)> {
+        let epochs = records.len().max(1) as f64;
         let mut rows: Vec<_> =
             Phase::ALL.map(|phase| (phase.name(), self.phases.seconds(phase) / epochs)).to_vec();
-        rows.push(("index refresh", self.mean(|r| r.index_seconds)));
+        rows.push(("index refresh", Self::mean(records, |record| record.index_seconds)));
         rows
     }
 
-    fn profile(&self) -> String {
-        let rows = self.phase_rows();
+    fn profile(&self, records: &[EpochRecord]) -> String {
+        let rows = self.phase_rows(records);
         let total: f64 = rows.iter().map(|(_, time)| time).sum();
         let mut table = display::table(["phase", "ms an epoch", "share"]);
         for (name, time) in &rows {
@@ -161,23 +122,7 @@ impl Report {
         display::text(table, [1, 2])
     }
 
-    /// A summary and the table of scores.
-    pub fn text(&self) -> String {
-        let mut summary = display::plain();
-        let held_out = match self.n_test {
-            0 => self.origin.clone(),
-            n => format!("{}: {} train, {} test", self.origin, thousands(self.n_train), thousands(n)),
-        };
-        summary.add_row([
-            "data",
-            &format!(
-                "{} users, {} items, {} interactions; {held_out}",
-                thousands(self.n_users),
-                thousands(self.n_items),
-                thousands(self.n_train + self.n_test)
-            ),
-        ]);
-        summary.add_row(["model", &self.model()]);
+    fn text(&self, records: &[EpochRecord]) -> String {
         let best = self.best.map_or_else(String::new, |best| {
             format!("; best epoch {} with ndcg@50 {:.4} on its validation part", best.epoch, best.value)
         });
@@ -185,65 +130,168 @@ impl Report {
             1 => String::new(),
             epochs => format!(", refreshed every {epochs} epochs"),
         };
-        summary.add_row([
-            "training",
-            &format!(
-                "{} epochs of {} (index {}{every}, {} CPU){best}",
-                self.records.len(),
-                seconds(self.mean(|r| r.seconds)),
-                seconds(self.mean(|r| r.index_seconds)),
-                seconds(self.mean(|r| r.cpu_seconds)),
-            ),
-        ]);
+        let again = match records.iter().filter(|record| record.refit).count() {
+            0 => String::new(),
+            n => format!("; then {n} epochs on everything"),
+        };
+        format!(
+            "{} epochs of {} (index {}{every}, {} CPU){best}{again}",
+            records.iter().filter(|record| !record.refit).count(),
+            seconds(Self::mean(records, |record| record.seconds)),
+            seconds(Self::mean(records, |record| record.index_seconds)),
+            seconds(Self::mean(records, |record| record.cpu_seconds)),
+        )
+    }
+}
+
+impl Report<'_> {
+    /// One object with everything.
+    pub fn json(&self) -> Value {
+        let mut object = Map::new();
         if let Some(scores) = &self.scores {
-            summary.add_row([
+            scores.add_to(&mut object);
+        }
+        let description = self.model.description();
+        match (&self.run, &self.choice.settings) {
+            (Run::Epochs(run), Settings::Vae(config)) => {
+                run.add_to(config, &description.epochs, &mut object);
+            }
+            (&Run::Passes { seconds, cpu_seconds }, _) => {
+                object.insert("training_seconds".into(), seconds.into());
+                object.insert("training_cpu_seconds".into(), cpu_seconds.into());
+            }
+            _ => {}
+        }
+        let (parts, n_test) = (self.parts, self.n_test());
+        let entries = json!({
+            "peak_rss_bytes": resources::peak_memory(),
+            "n_users": parts.train.n_users(),
+            "n_items": parts.train.n_items(),
+            "n_interactions": parts.train.n_interactions() + n_test,
+            "n_train_interactions": parts.train.n_interactions(),
+            "n_test_interactions": n_test,
+            "model": self.choice.settings.name(),
+            "preset": self.choice.preset,
+            "config": description.settings,
+            "model_path": self.path,
+            "version": env!("CARGO_PKG_VERSION"),
+            "simd": math::simd::level_name(),
+        });
+        extend(&mut object, entries);
+        described::add_to(description, &mut object);
+        object.into()
+    }
+
+    fn n_test(&self) -> usize {
+        self.parts.test.as_ref().map_or(0, |test| test.n_interactions())
+    }
+
+    /// A summary and the table of scores, with the phases of an epoch where they are asked for.
+    pub fn text(&self, with_profile: bool) -> String {
+        let mut summary = display::plain();
+        for (name, text) in self.summary() {
+            summary.add_row([name, &text]);
+        }
+        let description = self.model.description();
+        let mut text = display::text(summary, []);
+        if let (Run::Epochs(run), true) = (&self.run, with_profile) {
+            text.push('\n');
+            text.push_str(&run.profile(&description.epochs));
+        }
+        match (&self.scores, &description.validation) {
+            (Some(scores), _) => text.push_str(&format!("\n{}", scores.table())),
+            (None, Some(validation)) => text.push_str(&described::validation_table(validation)),
+            (None, None) => text.push_str(
+                "\nnothing was held out, so nothing is measured: --split ratio:0.8 measures on a fifth, --refit with it \
+                 then learns from all\n",
+            ),
+        }
+        text
+    }
+
+    fn summary(&self) -> Vec<(&'static str, String)> {
+        let (data, description) = (&self.parts.data, self.model.description());
+        let held_out = match &self.parts.test {
+            None => String::new(),
+            Some(test) => {
+                let (train, test) = (self.parts.train.n_interactions(), test.n_interactions());
+                format!("; {}: {} train, {} test", self.parts.origin, thousands(train), thousands(test))
+            }
+        };
+        let mut rows = vec![
+            (
+                "data",
+                format!(
+                    "{} users, {} items, {} interactions{held_out}",
+                    thousands(data.n_users()),
+                    thousands(data.n_items()),
+                    thousands(data.n_interactions())
+                ),
+            ),
+            ("model", self.method()),
+            (
+                "training",
+                match &self.run {
+                    Run::Epochs(run) => run.text(&description.epochs),
+                    &Run::Passes { seconds: wall, cpu_seconds } => {
+                        format!("{} ({} CPU)", seconds(wall), seconds(cpu_seconds))
+                    }
+                },
+            ),
+        ];
+        if let Some(learned) = &description.learned {
+            let more = match self.parts.test {
+                Some(_)
+                    if learned.interactions < learned.of
+                        && self.parts.data.n_interactions() == learned.of =>
+                {
+                    "; --refit learns from all once it is measured"
+                }
+                None if learned.interactions < learned.of => "; the rest chose the epochs",
+                _ => "",
+            };
+            rows.push(("learned from", described::learned(learned) + more));
+        }
+        if let Some(scores) = &self.scores {
+            rows.push((
                 "evaluation",
-                &format!(
+                format!(
                     "{} users in {} ({} CPU)",
                     thousands(scores.model.n_users),
                     seconds(scores.seconds),
                     seconds(scores.cpu_seconds)
                 ),
-            ]);
+            ));
         }
-        if let Some(peak) = self.peak_memory {
-            summary.add_row(["memory", &format!("{} at the peak", bytes(peak))]);
+        if let Some(peak) = resources::peak_memory() {
+            rows.push(("memory", format!("{} at the peak", bytes(peak))));
         }
-        if let Some(path) = &self.model_path {
-            summary.add_row(["saved", &path.display().to_string()]);
-        }
-        let mut text = display::text(summary, []);
-        if self.with_profile {
-            text.push('\n');
-            text.push_str(&self.profile());
-        }
-        if let Some(scores) = &self.scores {
-            text.push('\n');
-            text.push_str(&scores.table());
-        }
-        text
+        rows.push((
+            "saved",
+            match self.path {
+                Some(path) => path.display().to_string(),
+                None => "nowhere: -o MODEL keeps the model".to_string(),
+            },
+        ));
+        rows
     }
 
-    fn model(&self) -> String {
-        let Config { hidden, latent, .. } = self.config;
-        let kind = match self.config.model {
-            ModelKind::MultVae => "mult-vae (full softmax)".to_string(),
-            ModelKind::FastVae => {
-                format!(
-                    "fastvae, {} negatives from {}",
-                    self.config.negatives,
-                    proposal_name(self.config.proposal)
-                )
-            }
+    fn method(&self) -> String {
+        let preset = self.choice.preset.name();
+        let Settings::Vae(Config { hidden, latent, model, negatives, proposal, .. }) = &self.choice.settings
+        else {
+            return format!("{}, preset {preset}", self.model.name());
         };
-        format!("{kind}; {hidden}-{latent}, preset {}", self.preset.name())
+        let kind = match model {
+            ModelKind::MultVae => "mult-vae (full softmax)".to_string(),
+            ModelKind::FastVae => format!("fastvae, {negatives} negatives from {}", proposal.name()),
+        };
+        format!("{kind}; {hidden}-{latent}, preset {preset}")
     }
 }
 
-/// The name of a proposal in flags and output.
-pub fn proposal_name(kind: ProposalKind) -> String {
-    match serde_json::to_value(kind) {
-        Ok(Value::String(name)) => name,
-        _ => unreachable!("a proposal's name is a string"),
+fn extend(object: &mut Map<String, Value>, entries: Value) {
+    if let Value::Object(entries) = entries {
+        object.extend(entries);
     }
 }

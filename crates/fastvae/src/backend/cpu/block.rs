@@ -9,7 +9,7 @@ use crate::config::{Config, Estimator, ProposalKind};
 use crate::data::{Interactions, ItemId, UserId};
 use crate::loss::{KlWeight, Positives, SampledSoftmax, kl};
 use crate::math::{Matrix, Purpose, Stream, simd};
-use crate::model::{Parameters, bag, input_weights};
+use crate::network::{Parameters, bag, input_weights};
 use crate::proposal::{Proposal, Scratch};
 
 /// Items of a history that are asked for ahead: the rest follows by itself.

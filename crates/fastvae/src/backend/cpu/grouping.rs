@@ -136,6 +136,11 @@ pub(super) struct Grouping {
     other: Vec<Entry>,
 }
 
+/// Bytes of an entry.
+pub(crate) const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
+/// Bytes that sorting takes for each entry: itself twice, its source, its run.
+pub(crate) const SORTING_BYTES: u64 = 2 * ENTRY_BYTES + (size_of::<Source>() + size_of::<Run>()) as u64;
+
 /// Widest digit of the sort, in bits: its counts stay in the first-level cache.
 const DIGIT: u32 = 12;
 

@@ -19,18 +19,21 @@ mod updates;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::backend::{Backend, Phase, PhaseTimes, StepContext, StepReport};
+use crate::backend::{Backend, Part, Phase, PhaseTimes, RunState, StepContext, StepReport};
 use crate::config::{Config, ModelKind};
 use crate::data::{Interactions, UserId};
 use crate::error::Result;
 use crate::loss::KlWeight;
 use crate::math::Matrix;
-use crate::model::Parameters;
+use crate::network::{Parameters, Tables};
 use crate::optim::{Moments, Update};
-use crate::proposal::{self, Proposal};
+use crate::proposal::Proposal;
+
+pub(crate) use grouping::{ENTRY_BYTES, SORTING_BYTES};
 
 use block::{BLOCK, BlockRows, Shared, UserBlock};
 use full_softmax::{FullSoftmax, TILE_SHIFT};
@@ -39,42 +42,6 @@ use item_rows::PartBuffers;
 use negatives::{ItemRows, StepNegatives};
 use rows::{BiasColumn, RowTable};
 use team::Team;
-
-/// The optimiser's moments of every table.
-#[derive(Debug, Clone)]
-pub struct MomentTables {
-    /// Of the encoder rows.
-    pub encoder: Moments,
-    /// Of the factored encoder's map.
-    pub encoder_map: Option<Moments>,
-    /// Of the hidden bias.
-    pub hidden_bias: Moments,
-    /// Of the dense layer.
-    pub head: Moments,
-    /// Of the dense layer's bias.
-    pub head_bias: Moments,
-    /// Of the item vectors.
-    pub items: Moments,
-    /// Of the item biases: first and second.
-    pub item_bias: Option<(Vec<f32>, Vec<f32>)>,
-}
-
-impl MomentTables {
-    fn new(parameters: &Parameters, config: &Config) -> Self {
-        Self {
-            encoder: Moments::of(&parameters.encoder, config.moments),
-            encoder_map: parameters.encoder_map.as_ref().map(Moments::like),
-            hidden_bias: Moments::like(&parameters.hidden_bias),
-            head: Moments::like(&parameters.head),
-            head_bias: Moments::like(&parameters.head_bias),
-            items: Moments::of(&parameters.items, config.item_moments()),
-            item_bias: parameters
-                .item_bias
-                .as_ref()
-                .map(|bias| (vec![0.0; bias.len()], vec![0.0; bias.len()])),
-        }
-    }
-}
 
 /// Batch-wide matrices; blocks of users own consecutive rows.
 #[derive(Debug)]
@@ -96,13 +63,9 @@ pub struct CpuBackend {
     config: Config,
     train: Arc<Interactions>,
     kl_weight: KlWeight,
-    parameters: Parameters,
-    moments: MomentTables,
-    /// None for the full softmax, which draws nothing.
-    proposal: Option<Box<dyn Proposal>>,
     encoder_layout: BucketLayout,
     item_layout: BucketLayout,
-    /// Whether the item tables are in the order of the proposal's partitions; else in that of the items.
+    /// Whether the item tables of the state are in the order of the proposal's partitions; else in that of the items.
     by_place: bool,
     blocks: Vec<UserBlock>,
     negatives: StepNegatives,
@@ -114,32 +77,22 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// A backend with random parameters for `train`.
-    ///
-    /// # Errors
-    /// [`crate::Error::Config`] if the configuration cannot work.
-    pub fn new(config: &Config, train: Arc<Interactions>) -> Result<Self> {
-        config.validate()?;
+    /// What steps of a run of `config` on `train` need beside its state. The configuration is a valid one.
+    pub fn new(config: &Config, train: Arc<Interactions>) -> Self {
         let n_items = train.n_items();
-        let parameters = Parameters::random(config, n_items);
-        let moments = MomentTables::new(&parameters, config);
-        let (proposal, item_layout) = match config.model {
-            ModelKind::FastVae => {
-                (Some(proposal::build(config, &train.item_counts())?), BucketLayout::for_rows(n_items))
-            }
-            ModelKind::MultVae => (None, BucketLayout::with_shift(n_items, TILE_SHIFT)),
+        let item_layout = match config.model {
+            ModelKind::FastVae => BucketLayout::for_rows(n_items),
+            ModelKind::MultVae => BucketLayout::with_shift(n_items, TILE_SHIFT),
         };
         let (batch, queries) = (config.batch, config.batch * config.latent_samples);
-        Ok(Self {
+        Self {
             kl_weight: KlWeight::resolve(&config.kl, train.n_interactions(), n_items),
-            moments,
-            proposal,
             encoder_layout: BucketLayout::for_rows(n_items),
             item_layout,
             by_place: false,
             blocks: (0..batch.div_ceil(BLOCK)).map(|_| UserBlock::new(config)).collect(),
             buffers: BatchBuffers {
-                factored: parameters.encoder_map.is_some().then(|| {
+                factored: (config.encoder_rank > 0).then(|| {
                     let sums = || Matrix::zeros(batch, config.encoder_rank);
                     (sums(), sums())
                 }),
@@ -150,71 +103,31 @@ impl CpuBackend {
                 queries: Matrix::zeros(queries, config.latent),
                 query_gradient: Matrix::zeros(queries, config.latent),
             },
-            parameters,
             negatives: StepNegatives::default(),
             part_buffers: Mutex::default(),
-            team: Team::new(1),
+            team: Team::new(config.n_threads()),
             times: PhaseTimes::default(),
             config: config.clone(),
             train,
-        })
-    }
-
-    /// The proposal, where the model samples.
-    pub fn proposal(&self) -> Option<&dyn Proposal> {
-        self.proposal.as_deref()
-    }
-
-    /// The parameters as they were last in the order of the items.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn latest_parameters(&self) -> &Parameters {
-        debug_assert!(!self.by_place, "a mirror never steps");
-        &self.parameters
-    }
-
-    /// The parameters as they are now, brought into the order of the items from wherever the steps keep them.
-    pub fn latest(&mut self) -> &Parameters {
-        self.order_items(false);
-        &self.parameters
-    }
-
-    /// Takes the parameters out; nothing can be trained after that.
-    pub(crate) fn take_parameters(&mut self) -> Parameters {
-        self.order_items(false);
-        let empty = Parameters::random(&Config { hidden: 1, latent: 1, ..self.config.clone() }, 0);
-        std::mem::replace(&mut self.parameters, empty)
-    }
-
-    /// Parameters, moments and proposal as they are now.
-    pub fn state(&mut self) -> (&Parameters, &MomentTables, Option<&dyn Proposal>) {
-        self.order_items(false);
-        (&self.parameters, &self.moments, self.proposal.as_deref())
-    }
-
-    /// Parameters, moments and proposal, to restore them from a checkpoint.
-    pub fn state_mut(
-        &mut self,
-    ) -> (&mut Parameters, &mut MomentTables, Option<&mut (dyn Proposal + 'static)>) {
-        self.order_items(false);
-        (&mut self.parameters, &mut self.moments, self.proposal.as_deref_mut())
+        }
     }
 
     /// Whether item tables in the order of the partitions make a step faster: where most rows are touched in every
     /// step, each partition is then one stretch of memory.
-    fn prefers_places(&self) -> bool {
+    fn prefers_places(&self, state: &RunState) -> bool {
         let draws = self.config.batch * self.config.latent_samples * self.config.negatives;
-        self.proposal.as_ref().is_some_and(|proposal| {
+        state.proposal.as_ref().is_some_and(|proposal| {
             !proposal.reads_vectors() && proposal.partitions().is_reordered() && draws >= self.train.n_items()
         })
     }
 
     /// Puts the item tables into the order of the partitions, or of the items.
-    fn order_items(&mut self, by_place: bool) {
+    fn order_items(&mut self, state: &mut RunState, by_place: bool) {
         if self.by_place == by_place {
             return;
         }
-        let proposal = self.proposal.as_ref().expect("only a proposal has another order");
-        let table = item_table(&mut self.parameters, &mut self.moments);
+        let proposal = state.proposal.as_ref().expect("only a proposal has another order");
+        let table = item_table(&mut state.parameters, &mut state.moments);
         order::permute(&mut self.team, table, proposal.partitions(), by_place);
         self.by_place = by_place;
     }
@@ -222,6 +135,7 @@ impl CpuBackend {
     /// Runs `work` on every block of users with its rows of the batch-wide matrices.
     fn for_each_block(
         &mut self,
+        parameters: &Parameters,
         users: &[UserId],
         context: StepContext,
         work: impl Fn(&mut UserBlock, &Shared<'_>, &mut BlockRows<'_>) + Sync,
@@ -229,7 +143,7 @@ impl CpuBackend {
         let shared = Shared {
             config: &self.config,
             train: &self.train,
-            parameters: &self.parameters,
+            parameters,
             kl_weight: self.kl_weight,
             context,
             encoder_layout: self.encoder_layout,
@@ -260,13 +174,12 @@ impl CpuBackend {
     }
 
     /// From what was encoded to mean and log-variance, for the first `n` users of the batch.
-    fn dense_forward(&mut self, n: usize) {
+    fn dense_forward(&mut self, p: &Parameters, n: usize) {
         let mut lap = Instant::now();
         let BatchBuffers { factored, hidden, head, .. } = &mut self.buffers;
-        let p = &self.parameters;
         if let (Some((sums, _)), Some(map)) = (factored, &p.encoder_map) {
-            let sums = sums.view().rows_from(0, n);
-            dense_layers::forward(&mut self.team, map, &p.hidden_bias, Some(p.activation), sums, hidden);
+            let (sums, activation) = (sums.view().rows_from(0, n), Some(self.config.activation));
+            dense_layers::forward(&mut self.team, map, &p.hidden_bias, activation, sums, hidden);
         }
         dense_layers::forward(
             &mut self.team,
@@ -280,15 +193,14 @@ impl CpuBackend {
     }
 
     /// From the gradient of mean and log-variance to that of what was encoded.
-    fn dense_backward(&mut self, n: usize) {
+    fn dense_backward(&mut self, p: &Parameters, n: usize) {
         let mut lap = Instant::now();
         let BatchBuffers { factored, hidden, hidden_gradient, head_gradient, .. } = &mut self.buffers;
-        let p = &self.parameters;
         let head_gradient = head_gradient.view().rows_from(0, n);
         dense_layers::backward(
             &mut self.team,
             &p.head,
-            Some((p.activation, hidden)),
+            Some((self.config.activation, hidden)),
             head_gradient,
             hidden_gradient,
         );
@@ -305,38 +217,49 @@ impl CpuBackend {
     }
 
     /// Draws, loss and gradients with the sampled softmax.
-    fn sampled_stage(&mut self, users: &[UserId], context: StepContext) {
-        self.for_each_block(users, context, |block, shared, rows| block.encode(shared, rows));
-        self.dense_forward(users.len());
-        let proposal = self.proposal.take().expect("a sampling model has a proposal");
+    fn sampled_stage(
+        &mut self,
+        p: &Parameters,
+        proposal: &dyn Proposal,
+        users: &[UserId],
+        context: StepContext,
+    ) {
+        self.for_each_block(p, users, context, |block, shared, rows| block.encode(shared, rows));
+        self.dense_forward(p, users.len());
         let rows = ItemRows { partitions: proposal.partitions(), by_place: self.by_place };
-        self.for_each_block(users, context, |block, shared, group| {
+        self.for_each_block(p, users, context, |block, shared, group| {
             block.draw_latent(shared, group);
-            block.spread(shared, proposal.as_ref(), rows, group);
+            block.spread(shared, proposal, rows, group);
         });
         let mut negatives = std::mem::take(&mut self.negatives);
         let blocks = used_blocks(&self.blocks, users);
         let queries = self.buffers.queries.view().rows_from(0, users.len() * self.config.latent_samples);
-        let items = self.parameters.item_table();
-        let times = negatives.sum(&mut self.team, blocks, proposal.as_ref(), items, rows, queries);
+        let times = negatives.sum(&mut self.team, blocks, proposal, p.item_table(), rows, queries);
         self.times.add(&times);
-        self.for_each_block(users, context, |block, shared, group| {
-            block.loss(shared, proposal.as_ref(), rows, &negatives, group);
+        self.for_each_block(p, users, context, |block, shared, group| {
+            block.loss(shared, proposal, rows, &negatives, group);
             block.head_gradient(shared, group);
         });
         self.negatives = negatives;
-        self.proposal = Some(proposal);
-        self.dense_backward(users.len());
+        self.dense_backward(p, users.len());
     }
 
     /// Loss and gradients with the full softmax; the item vectors are updated on the way.
-    fn full_stage(&mut self, users: &[UserId], context: StepContext, update: &Update) -> f64 {
-        self.for_each_block(users, context, |block, shared, rows| {
+    fn full_stage(
+        &mut self,
+        state: &mut RunState,
+        users: &[UserId],
+        context: StepContext,
+        update: &Update,
+    ) -> f64 {
+        self.for_each_block(&state.parameters, users, context, |block, shared, rows| {
             block.encode(shared, rows);
             block.positives(shared, rows);
         });
-        self.dense_forward(users.len());
-        self.for_each_block(users, context, |block, shared, rows| block.draw_latent(shared, rows));
+        self.dense_forward(&state.parameters, users.len());
+        self.for_each_block(&state.parameters, users, context, |block, shared, rows| {
+            block.draw_latent(shared, rows);
+        });
         let samples = self.config.latent_samples;
         let mass: Vec<f32> = users
             .iter()
@@ -356,49 +279,65 @@ impl CpuBackend {
             layout: self.item_layout,
             update,
         };
-        let table = item_table(&mut self.parameters, &mut self.moments);
+        let table = item_table(&mut state.parameters, &mut state.moments);
         let stride = self.buffers.query_gradient.stride();
         let loss =
             softmax.run(&mut self.team, table, &mut self.buffers.query_gradient.data_mut()[..n * stride]);
-        self.for_each_block(users, context, |block, shared, rows| block.head_gradient(shared, rows));
-        self.dense_backward(users.len());
+        self.for_each_block(&state.parameters, users, context, |block, shared, rows| {
+            block.head_gradient(shared, rows);
+        });
+        self.dense_backward(&state.parameters, users.len());
         loss
     }
 }
 
 impl Backend for CpuBackend {
-    fn refresh(&mut self, epoch: usize) -> Result<()> {
-        self.order_items(false);
-        match &mut self.proposal {
-            Some(proposal) => proposal.refresh(self.parameters.item_table(), self.config.seed, epoch as u32),
+    fn refresh(&mut self, state: &mut RunState, epoch: usize) -> Result<()> {
+        self.order_items(state, false);
+        match &mut state.proposal {
+            Some(proposal) => proposal.refresh(state.parameters.item_table(), self.config.seed, epoch as u32),
             None => Ok(()),
         }
     }
 
-    fn step(&mut self, users: &[UserId], context: StepContext) -> Result<StepReport> {
-        assert!(users.len() <= self.config.batch, "a batch holds at most {} users", self.config.batch);
-        // Not before the first step: a mirror of a device makes none.
-        if self.team.threads() == 1 && self.config.n_threads() > 1 {
-            self.team = Team::new(self.config.n_threads());
+    fn step(
+        &mut self,
+        state: &mut RunState,
+        batch: Range<usize>,
+        context: StepContext,
+    ) -> Result<StepReport> {
+        assert!(batch.len() <= self.config.batch, "a batch holds at most {} users", self.config.batch);
+        if self.prefers_places(state) {
+            self.order_items(state, true);
         }
-        if self.prefers_places() {
-            self.order_items(true);
-        }
+        let order = std::mem::take(&mut state.order);
+        let users = &order[batch];
         let update = Update::at(&self.config, context.epoch, context.step);
         let mut report = StepReport::default();
-        match self.config.model {
-            ModelKind::FastVae => self.sampled_stage(users, context),
-            ModelKind::MultVae => report.likelihood_loss = self.full_stage(users, context, &update),
+        match &state.proposal {
+            Some(proposal) => {
+                self.sampled_stage(&state.parameters, proposal.as_ref(), users, context);
+            }
+            None => report.likelihood_loss = self.full_stage(state, users, context, &update),
         }
-        self.update_stage(users, &update);
+        self.update_stage(state, users, &update);
         for block in used_blocks(&self.blocks, users) {
             report += block.report;
         }
+        state.order = order;
         Ok(report)
     }
 
-    fn host(&mut self) -> Result<&mut CpuBackend> {
-        Ok(self)
+    fn download(&mut self, state: &mut RunState, _: Part) -> Result<()> {
+        self.order_items(state, false);
+        Ok(())
+    }
+
+    fn restart(&mut self, train: Arc<Interactions>, _: &RunState) -> Result<()> {
+        self.kl_weight = KlWeight::resolve(&self.config.kl, train.n_interactions(), train.n_items());
+        self.train = train;
+        self.by_place = false;
+        Ok(())
     }
 
     fn kl_weight(&self) -> KlWeight {
@@ -422,14 +361,16 @@ fn used_blocks<'b>(blocks: &'b [UserBlock], users: &[UserId]) -> &'b [UserBlock]
     &blocks[..users.len().div_ceil(BLOCK)]
 }
 
-fn bias_column<'a>(
-    bias: &'a mut Option<Vec<f32>>,
-    moments: &'a mut Option<(Vec<f32>, Vec<f32>)>,
-) -> Option<BiasColumn<'a>> {
-    bias.as_mut().zip(moments.as_mut()).map(|(values, (first, second))| BiasColumn { values, first, second })
+fn bias_column<'a>(bias: &'a mut Option<Matrix>, moments: &'a mut Option<Moments>) -> Option<BiasColumn<'a>> {
+    bias.as_mut().zip(moments.as_mut()).map(|(values, moments)| {
+        let n = values.cols();
+        let (first, second) = (&mut moments.first, &mut moments.second);
+        let [values, first, second] = [values, first, second].map(|row| &mut row.data_mut()[..n]);
+        BiasColumn { values, first, second }
+    })
 }
 
-fn item_table<'a>(parameters: &'a mut Parameters, moments: &'a mut MomentTables) -> RowTable<'a> {
+fn item_table<'a>(parameters: &'a mut Parameters, moments: &'a mut Tables<Moments>) -> RowTable<'a> {
     let bias = bias_column(&mut parameters.item_bias, &mut moments.item_bias);
     RowTable { rows: &mut parameters.items, moments: &mut moments.items, bias }
 }

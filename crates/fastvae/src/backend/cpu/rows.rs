@@ -290,7 +290,7 @@ mod tests {
                     })
                     .collect();
                 let start = random(n_items, 20, 2);
-                let (mut rows, mut moments) = (start.clone(), Moments::like(&start));
+                let (mut rows, mut moments) = (start.clone(), Moments::full(n_items, 20));
                 let config = Config { optimizer, weight_decay: 0.1, ..Config::default() };
                 let update = Update::at(&config, 0, 0);
                 let blocks: Vec<&Buckets> = blocks.iter().collect();

@@ -9,9 +9,9 @@ use super::item_rows::ItemUpdates;
 use super::negatives::ItemRows;
 use super::rows::{RowChunk, RowTable, RowUpdates};
 use super::{CpuBackend, bias_column, used_blocks};
-use crate::backend::{Phase, PhaseTimes};
+use crate::backend::{Phase, PhaseTimes, RunState};
 use crate::data::UserId;
-use crate::model::Parameters;
+use crate::network::Parameters;
 use crate::optim::Update;
 
 /// A task of the last stage of a step.
@@ -27,12 +27,12 @@ enum UpdateTask<'a> {
 
 impl CpuBackend {
     /// Updates the encoder's rows and the dense layers, and for a sampling model the item vectors.
-    pub(super) fn update_stage(&mut self, users: &[UserId], update: &Update) {
+    pub(super) fn update_stage(&mut self, state: &mut RunState, users: &[UserId], update: &Update) {
         let blocks = used_blocks(&self.blocks, users);
         let inputs: Vec<&Buckets> = blocks.iter().map(|block| &block.inputs).collect();
         let by_place = self.by_place;
         let rows =
-            self.proposal.as_ref().map(|proposal| ItemRows { partitions: proposal.partitions(), by_place });
+            state.proposal.as_ref().map(|proposal| ItemRows { partitions: proposal.partitions(), by_place });
         let n = users.len();
         let hidden = self.buffers.hidden.view().rows_from(0, n);
         let hidden_gradient = self.buffers.hidden_gradient.view().rows_from(0, n);
@@ -43,9 +43,9 @@ impl CpuBackend {
             .map(|(sums, gradient)| (sums.view().rows_from(0, n), gradient.view().rows_from(0, n)));
         let head_gradient = self.buffers.head_gradient.view().rows_from(0, n);
         let queries = self.buffers.queries.view();
-        let Parameters { encoder, encoder_map, hidden_bias, head, head_bias, items, item_bias, .. } =
-            &mut self.parameters;
-        let moments = &mut self.moments;
+        let Parameters { encoder, encoder_map, hidden_bias, head, head_bias, items, item_bias } =
+            &mut state.parameters;
+        let moments = &mut state.moments;
         let item_updates = rows.map(|rows| {
             let bias = bias_column(item_bias, &mut moments.item_bias);
             let table = RowTable { rows: items, moments: &mut moments.items, bias };

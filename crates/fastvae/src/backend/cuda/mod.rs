@@ -2,8 +2,8 @@
 //!
 //! Interactions, parameters, moments and index live on the device; a step is one graph of kernels, launched without
 //! waiting, and losses come back when they are asked for. The kernels (`kernels/`) follow the CPU backend verb by verb
-//! and draw the same random numbers, so that both can be compared step by step. What a run keeps on this machine is a
-//! mirror: a [`CpuBackend`] that parameters and index are fetched into when somebody looks at them.
+//! and draw the same random numbers, so that both can be compared step by step. The run's state on this machine stays as
+//! it was sent until somebody looks at it: then parameters, and with everything moments and index, are fetched into it.
 
 mod device;
 mod full_softmax;
@@ -17,18 +17,19 @@ mod tests;
 
 pub(super) use device::look;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use cudarc::driver::{CudaGraph, sys};
 
-use crate::backend::{Backend, CpuBackend, StepContext, StepReport, device_bytes};
+use crate::backend::{Backend, Part, RunState, StepContext, StepReport, device_bytes};
 use crate::config::{Config, Device, ModelKind, ProposalKind, WeightDecayMode};
 use crate::data::{Interactions, ItemId, UserId};
 use crate::error::{Error, Result};
 use crate::loss::KlWeight;
 use crate::math::matrix::LANES;
-use crate::model::Parameters;
+use crate::network::{Parameters, Tables};
 
 use device::{Gpu, Lane, Memory, failed};
 use full_softmax::FullSoftmax;
@@ -36,6 +37,7 @@ use index::IndexBuilder;
 use rank::Ranking;
 use softmax::SoftmaxDraws;
 use state::{Clock, Run};
+use tables::Place;
 
 /// The kernels, by name.
 const KERNELS: &[&str] = &[
@@ -99,14 +101,6 @@ unsafe impl Zeroable for Clock {}
 // SAFETY: as above.
 unsafe impl bytemuck::Pod for Clock {}
 
-/// Where the newest parameters are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Newest {
-    Both,
-    Device,
-    Mirror,
-}
-
 /// Trains on one GPU.
 pub struct CudaBackend {
     // Dropped before the memory and the device that it works on.
@@ -122,12 +116,15 @@ pub struct CudaBackend {
     full_softmax: Option<FullSoftmax>,
     train: Arc<Interactions>,
     config: Config,
-    mirror: CpuBackend,
-    newest: Newest,
+    kl_weight: KlWeight,
+    /// Where the tables of the state lie.
+    places: Tables<Place>,
+    /// What of the state on this machine is as new as the device's.
+    fetched: Option<Part>,
     /// Steps queued since the queue was last waited for.
     queued: u64,
     /// Keeps the buffers that `run` points into.
-    _memory: Memory,
+    memory: Memory,
     gpu: Gpu,
 }
 
@@ -141,23 +138,21 @@ impl std::fmt::Debug for CudaBackend {
 }
 
 impl CudaBackend {
-    /// A backend with random parameters for `train`, on GPU `number`.
+    /// A backend that goes on from `state` with `train`, on GPU `number`.
     ///
     /// # Errors
     /// [`Error::Device`] if the GPU cannot be used, [`Error::Config`] if the configuration cannot work or asks for
     /// what only the CPU does.
-    pub fn new(config: &Config, train: Arc<Interactions>, number: usize) -> Result<Self> {
+    pub fn new(config: &Config, train: Arc<Interactions>, state: &RunState, number: usize) -> Result<Self> {
         if let Some((key, problem)) = tables::unsupported(config) {
             return Err(Error::config(key, problem, "change it, or train with --device cpu"));
         }
         let gpu = Gpu::open(number, KERNELS)?;
         let needed = device_bytes(config, train.n_users(), train.n_items(), train.n_interactions());
         gpu.check_room(needed)?;
-        let mut mirror = CpuBackend::new(config, train.clone())?;
         let mut memory = Memory::default();
-        let kl_weight = mirror.kl_weight();
-        let (parameters, moments, _) = mirror.state();
-        let run = tables::lay_out(&gpu, &mut memory, config, &train, kl_weight, (parameters, moments))?;
+        let kl_weight = KlWeight::resolve(&config.kl, train.n_interactions(), train.n_items());
+        let (run, places) = tables::lay_out(&gpu, &mut memory, config, &train, kl_weight, state)?;
         let sampled = config.model == ModelKind::FastVae;
         let kind = config.proposal;
         let is_midx = sampled
@@ -188,31 +183,23 @@ impl CudaBackend {
             full_softmax,
             train,
             config: config.clone(),
-            mirror,
-            newest: Newest::Mirror,
+            kl_weight,
+            places,
+            fetched: Some(Part::Everything),
             queued: 0,
-            _memory: memory,
+            memory,
             gpu,
         };
-        backend.send()?;
+        tables::send(&backend.gpu, places, state)?;
+        if let (Some(builder), Some(proposal)) = (&mut backend.index, &state.proposal)
+            && let Some(index) = proposal.index()
+        {
+            builder.send(&backend.gpu, &mut backend.run, index)?;
+        }
         if sampled && kind == ProposalKind::Popularity {
             backend.fill_popularity()?;
         }
         Ok(backend)
-    }
-
-    /// Sends the mirror's state to the device, where that is the newest.
-    fn send(&mut self) -> Result<()> {
-        if self.newest != Newest::Mirror {
-            return Ok(());
-        }
-        let (parameters, moments, proposal) = self.mirror.state_mut();
-        tables::send(&self.gpu, &self.run, parameters, moments)?;
-        if let (Some(builder), Some(index)) = (&mut self.index, proposal.as_ref().and_then(|p| p.index())) {
-            builder.send(&self.gpu, &mut self.run, index)?;
-        }
-        self.newest = Newest::Both;
-        Ok(())
     }
 
     /// Queues a kernel that is given the run and nothing else.
@@ -328,23 +315,6 @@ impl CudaBackend {
         self.gpu.write(self.run.clock, &[clock])?;
         Ok(report)
     }
-
-    /// The mirror with the newest parameters, and with `all` the moments and the index too.
-    fn fetch(&mut self, all: bool) -> Result<&mut CpuBackend> {
-        if self.newest == Newest::Device {
-            let (parameters, moments, proposal) = self.mirror.state_mut();
-            tables::fetch(&self.gpu, &self.run, parameters, moments, all)?;
-            if all {
-                if let (Some(builder), Some(proposal)) = (&self.index, proposal)
-                    && builder.is_built()
-                {
-                    proposal.restore(builder.fetch(&self.gpu, &self.run)?)?;
-                }
-                self.newest = Newest::Both;
-            }
-        }
-        Ok(&mut self.mirror)
-    }
 }
 
 /// Blocks of the dense layer for `users` users.
@@ -375,21 +345,19 @@ fn spread_bytes(n_slots: u32) -> u32 {
 }
 
 impl Backend for CudaBackend {
-    fn refresh(&mut self, epoch: usize) -> Result<()> {
+    fn refresh(&mut self, state: &mut RunState, epoch: usize) -> Result<()> {
         if self.index.as_ref().is_some_and(|index| !index.is_built()) {
-            self.fetch(false)?;
+            self.download(state, Part::Parameters)?;
         }
-        self.send()?;
-        let vectors = self.mirror.latest_parameters().items.view();
         if let Some(index) = &mut self.index {
-            index.refresh(&self.gpu, &mut self.run, vectors, epoch as u32)?;
-            self.newest = Newest::Device;
+            index.refresh(&self.gpu, &mut self.run, state.parameters.items.view(), epoch as u32)?;
+            self.fetched = self.fetched.min(Some(Part::Parameters));
         }
         self.gpu.wait()
     }
 
-    fn begin_epoch(&mut self, context: StepContext, order: &[UserId], done: usize) -> Result<()> {
-        self.send()?;
+    fn begin_epoch(&mut self, state: &RunState, context: StepContext, done: usize) -> Result<()> {
+        let order = &state.order;
         self.run.n_order = order.len() as u32;
         self.gpu.write(self.run.order, order)?;
         let learning_rate =
@@ -410,10 +378,10 @@ impl Backend for CudaBackend {
         if self.captured != Some(self.run) { self.capture() } else { Ok(()) }
     }
 
-    fn step(&mut self, _: &[UserId], _: StepContext) -> Result<StepReport> {
+    fn step(&mut self, _: &mut RunState, _: Range<usize>, _: StepContext) -> Result<StepReport> {
         let graph = self.graph.as_ref().expect("an epoch is begun before its first step");
         graph.launch().map_err(failed)?;
-        self.newest = Newest::Device;
+        self.fetched = None;
         self.queued += 1;
         if self.queued < STEPS_AHEAD { Ok(StepReport::default()) } else { self.take_report() }
     }
@@ -422,12 +390,23 @@ impl Backend for CudaBackend {
         self.take_report()
     }
 
-    fn parameters(&mut self) -> Result<&Parameters> {
-        Ok(self.fetch(false)?.latest())
+    fn download(&mut self, state: &mut RunState, part: Part) -> Result<()> {
+        if self.fetched >= Some(part) {
+            return Ok(());
+        }
+        tables::fetch(&self.gpu, self.places, state, part)?;
+        if part == Part::Everything
+            && let (Some(builder), Some(proposal)) = (&self.index, &mut state.proposal)
+            && builder.is_built()
+        {
+            proposal.restore(builder.fetch(&self.gpu, &self.run)?)?;
+        }
+        self.fetched = Some(part);
+        Ok(())
     }
 
-    fn host(&mut self) -> Result<&mut CpuBackend> {
-        self.fetch(true)
+    fn is_remote(&self) -> bool {
+        self.fetched != Some(Part::Everything)
     }
 
     fn rank(
@@ -440,26 +419,25 @@ impl Backend for CudaBackend {
         if k > rank::LONGEST.min(histories.n_items()) || histories.n_items() != self.train.n_items() {
             return Ok(None);
         }
-        self.send()?;
         let resident = std::ptr::eq(histories.items(), self.train.items());
         let ranking = Ranking { by, histories, resident, users, k };
-        rank::rank(&self.gpu, &self.run, &ranking).map(Some)
+        rank::rank(&self.gpu, &self.run, self.places, &ranking).map(Some)
+    }
+
+    fn restart(&mut self, train: Arc<Interactions>, state: &RunState) -> Result<()> {
+        (self.graph, self.captured) = (None, None);
+        self.gpu.wait()?;
+        self.memory = Memory::default();
+        *self = Self::new(&self.config, train, state, self.gpu.context.ordinal())?;
+        Ok(())
     }
 
     fn kl_weight(&self) -> KlWeight {
-        self.mirror.kl_weight()
+        self.kl_weight
     }
 
     fn name(&self) -> String {
         format!("cuda:{} ({})", self.gpu.context.ordinal(), self.gpu.context.name().unwrap_or_default())
-    }
-
-    fn restored(&mut self) {
-        self.newest = Newest::Mirror;
-    }
-
-    fn has_host_state(&self) -> bool {
-        self.newest != Newest::Device
     }
 }
 
@@ -483,12 +461,16 @@ impl CudaBackend {
 ///
 /// # Errors
 /// Where a GPU is asked for by number: what stands against it.
-pub(super) fn choose(config: &Config, train: &Arc<Interactions>) -> Result<Option<CudaBackend>> {
+pub(super) fn choose(
+    config: &Config,
+    train: &Arc<Interactions>,
+    state: &RunState,
+) -> Result<Option<CudaBackend>> {
     match config.device {
         Device::Cpu => Ok(None),
-        Device::Cuda(number) => CudaBackend::new(config, train.clone(), number).map(Some),
+        Device::Cuda(number) => CudaBackend::new(config, train.clone(), state, number).map(Some),
         Device::Auto if look().obstacle.is_some() => Ok(None),
-        Device::Auto => match CudaBackend::new(config, train.clone(), 0) {
+        Device::Auto => match CudaBackend::new(config, train.clone(), state, 0) {
             Ok(backend) => Ok(Some(backend)),
             Err(error) => {
                 tracing::warn!("trains on the CPU: {error}");

@@ -3,12 +3,13 @@
 use bytemuck::Zeroable;
 
 use super::device::{Gpu, Memory};
-use super::state::{Clock, Pointer, Run};
-use super::tables::input_scales;
+use super::state::{Clock, Pointer, Run, Table};
+use super::tables::{Place, input_scales};
 use super::{ENCODE_THREADS, TOGETHER, dense_grid};
 use crate::data::{Interactions, ItemId, UserId};
-use crate::error::Result;
-use crate::model::Parameters;
+use crate::error::{Error, Result};
+use crate::math::Matrix;
+use crate::network::{Parameters, Tables};
 
 /// Longest lists: the kernel bounds the k-th best by the best of each of 1024 threads.
 pub(super) const LONGEST: usize = 512;
@@ -29,22 +30,22 @@ pub(super) struct Ranking<'a> {
 }
 
 /// The best items of each user, `k` for each, best first; `ItemId::MAX` where there are no more.
-pub(super) fn rank(gpu: &Gpu, run: &Run, ranking: &Ranking<'_>) -> Result<Vec<ItemId>> {
+pub(super) fn rank(
+    gpu: &Gpu,
+    run: &Run,
+    places: Tables<Place>,
+    ranking: &Ranking<'_>,
+) -> Result<Vec<ItemId>> {
     let Ranking { by, histories, resident, users, k } = *ranking;
     let mut memory = Memory::default();
     let n_items = run.n_items as usize;
     let tile = (SCORE_BYTES / (4 * n_items)).clamp(16, 8192).min(users.len().max(1));
     let mut r = *run;
     if let Some(parameters) = by {
-        for (pointer, matrix) in [
-            (&mut r.encoder.values, &parameters.encoder),
-            (&mut r.hidden_bias.values, &parameters.hidden_bias),
-            (&mut r.head.values, &parameters.head),
-            (&mut r.head_bias.values, &parameters.head_bias),
-            (&mut r.items.values, &parameters.items),
-        ] {
-            *pointer = memory.copy(gpu, matrix.data())?;
-        }
+        let copied = |_: &str, (place, matrix): (Place, &Matrix)| {
+            Ok::<_, Error>(Table { values: memory.copy(gpu, matrix.data())?, ..place.table })
+        };
+        r.take(places.zip(parameters.as_ref()).try_map(copied)?);
     }
     if !resident {
         let offsets: Vec<u64> = histories.offsets().iter().map(|&offset| offset as u64).collect();

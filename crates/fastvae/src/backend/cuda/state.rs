@@ -2,6 +2,8 @@
 
 use cudarc::driver::DeviceRepr;
 
+use crate::network::Tables;
+
 /// An address in the device's memory; 0 for none.
 pub(super) type Pointer = u64;
 
@@ -115,6 +117,17 @@ pub(super) struct Run {
     pub kl_weight: f32,
     pub coupled_decay: f32,
     pub log_probability: f32,
+}
+
+impl Run {
+    /// The tables that the kernels know. Networks with others are refused by [`super::tables::unsupported`].
+    pub const TABLES: [&str; 5] = ["encoder", "hidden_bias", "head", "head_bias", "items"];
+
+    /// Gives the kernels these tables.
+    pub fn take(&mut self, tables: Tables<Table>) {
+        (self.encoder, self.hidden_bias, self.head) = (tables.encoder, tables.hidden_bias, tables.head);
+        (self.head_bias, self.items) = (tables.head_bias, tables.items);
+    }
 }
 
 /// One codebook's points.

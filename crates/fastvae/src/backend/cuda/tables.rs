@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::device::{Gpu, Memory};
 use super::state::{Clock, Pointer, Run, Table, Touched};
-use crate::backend::MomentTables;
+use crate::backend::{Part, RunState};
 use crate::config::{
     Activation, Config, Estimator, ModelKind, MomentKind, Optimizer, ProposalKind, Quantizer, WeightDecayMode,
 };
@@ -14,7 +14,7 @@ use crate::index::IndexSettings;
 use crate::loss::KlWeight;
 use crate::math::Matrix;
 use crate::math::matrix::LANES;
-use crate::model::Parameters;
+use crate::network::{Shape, Tables};
 use crate::optim::Moments;
 use crate::proposal::Partitions;
 
@@ -26,15 +26,23 @@ const ONE_WORD: usize = 1 << 16;
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 pub(super) struct Pair([u32; 2]);
 
-/// Everything a run needs on the device, but the parameters' values.
+/// Where a learned table lies on the device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub table: Table,
+    /// The step that touched each of its rows last; 0 for tables of which every row is touched in every step.
+    stamp: Pointer,
+}
+
+/// Everything a run needs on the device, but the values of its state.
 pub(super) fn lay_out(
     gpu: &Gpu,
     memory: &mut Memory,
     config: &Config,
     train: &Interactions,
     kl_weight: KlWeight,
-    (parameters, moments): (&Parameters, &MomentTables),
-) -> Result<Run> {
+    state: &RunState,
+) -> Result<(Run, Tables<Place>)> {
     let stride = |n: usize| n.next_multiple_of(LANES);
     let n_items = train.n_items();
     let (batch, queries) = (config.batch, config.batch * config.latent_samples);
@@ -53,11 +61,6 @@ pub(super) fn lay_out(
         weights: train.weights().map_or(Ok(0), |weights| memory.copy(gpu, weights))?,
         input_scale: memory.copy(gpu, &input_scales(train))?,
         order: memory.zeros::<u32>(gpu, train.n_users())?,
-        encoder: table(gpu, memory, &parameters.encoder, &moments.encoder)?,
-        hidden_bias: table(gpu, memory, &parameters.hidden_bias, &moments.hidden_bias)?,
-        head: table(gpu, memory, &parameters.head, &moments.head)?,
-        head_bias: table(gpu, memory, &parameters.head_bias, &moments.head_bias)?,
-        items: table(gpu, memory, &parameters.items, &moments.items)?,
         hidden: memory.zeros::<f32>(gpu, batch * hidden)?,
         d_hidden: memory.zeros::<f32>(gpu, batch * hidden)?,
         latent: memory.zeros::<f32>(gpu, batch * head)?,
@@ -100,7 +103,13 @@ pub(super) fn lay_out(
     if config.model == ModelKind::FastVae {
         lay_out_proposal(gpu, memory, config, train, &mut run)?;
     }
-    Ok(run)
+    let both = state.parameters.as_ref().zip(state.moments.as_ref());
+    let tables = both.try_map(|_, (values, moments)| table(gpu, memory, values, moments))?;
+    run.take(tables);
+    let mut places = tables.map(|_, table| Place { table, stamp: 0 });
+    places.encoder.stamp = run.touched_encoder.stamp;
+    places.items.stamp = run.touched_items.stamp;
+    Ok((run, places))
 }
 
 fn lay_out_proposal(
@@ -237,29 +246,10 @@ fn touched(gpu: &Gpu, memory: &mut Memory, n_rows: usize, most: usize, stride: u
     })
 }
 
-/// The tables of a run beside their matrices on this machine.
-fn tables<'a>(
-    run: &Run,
-    parameters: &'a mut Parameters,
-    moments: &'a mut MomentTables,
-) -> [(Table, &'a mut Matrix, &'a mut Moments); 5] {
-    [
-        (run.encoder, &mut parameters.encoder, &mut moments.encoder),
-        (run.hidden_bias, &mut parameters.hidden_bias, &mut moments.hidden_bias),
-        (run.head, &mut parameters.head, &mut moments.head),
-        (run.head_bias, &mut parameters.head_bias, &mut moments.head_bias),
-        (run.items, &mut parameters.items, &mut moments.items),
-    ]
-}
-
 /// Sends parameters and moments to the device.
-pub(super) fn send(
-    gpu: &Gpu,
-    run: &Run,
-    parameters: &mut Parameters,
-    moments: &mut MomentTables,
-) -> Result<()> {
-    for (table, values, moments) in tables(run, parameters, moments) {
+pub(super) fn send(gpu: &Gpu, places: Tables<Place>, state: &RunState) -> Result<()> {
+    let both = state.parameters.as_ref().zip(state.moments.as_ref());
+    for (_, (Place { table, stamp }, (values, moments))) in places.zip(both) {
         gpu.write(table.values, values.data())?;
         gpu.write(table.first, moments.first.data())?;
         if moments.is_compact() {
@@ -267,39 +257,32 @@ pub(super) fn send(
         } else {
             gpu.write(table.second, moments.second.data())?;
         }
-    }
-    for (touched, moments) in [(run.touched_encoder, &moments.encoder), (run.touched_items, &moments.items)] {
-        gpu.write(touched.stamp, &moments.rows.iter().map(|row| row.touched).collect::<Vec<_>>())?;
+        if stamp != 0 {
+            gpu.write(stamp, &moments.rows.iter().map(|row| row.touched).collect::<Vec<_>>())?;
+        }
     }
     Ok(())
 }
 
-/// Brings the parameters back, and with `all` the moments too.
-pub(super) fn fetch(
-    gpu: &Gpu,
-    run: &Run,
-    parameters: &mut Parameters,
-    moments: &mut MomentTables,
-    all: bool,
-) -> Result<()> {
-    for (table, values, moments) in tables(run, parameters, moments) {
+/// Brings the parameters back, or everything.
+pub(super) fn fetch(gpu: &Gpu, places: Tables<Place>, state: &mut RunState, part: Part) -> Result<()> {
+    let both = state.parameters.as_mut().zip(state.moments.as_mut());
+    for (_, (Place { table, stamp }, (values, moments))) in places.zip(both) {
         gpu.read(table.values, values.data_mut())?;
-        if all {
-            gpu.read(table.first, moments.first.data_mut())?;
-            if moments.is_compact() {
-                let mut seconds = vec![0.0; moments.rows.len()];
-                gpu.read(table.second, &mut seconds)?;
-                moments.rows.iter_mut().zip(seconds).for_each(|(row, second)| row.second = second);
-            } else {
-                gpu.read(table.second, moments.second.data_mut())?;
-            }
+        if part == Part::Parameters {
+            continue;
         }
-    }
-    if all {
-        let touched = [(run.touched_encoder, &mut moments.encoder), (run.touched_items, &mut moments.items)];
-        for (touched, moments) in touched {
+        gpu.read(table.first, moments.first.data_mut())?;
+        if moments.is_compact() {
+            let mut seconds = vec![0.0; moments.rows.len()];
+            gpu.read(table.second, &mut seconds)?;
+            moments.rows.iter_mut().zip(seconds).for_each(|(row, second)| row.second = second);
+        } else {
+            gpu.read(table.second, moments.second.data_mut())?;
+        }
+        if stamp != 0 {
             let mut stamps = vec![0; moments.rows.len()];
-            gpu.read(touched.stamp, &mut stamps)?;
+            gpu.read(stamp, &mut stamps)?;
             moments.rows.iter_mut().zip(stamps).for_each(|(row, stamp)| row.touched = stamp);
         }
     }
@@ -315,8 +298,9 @@ pub(super) fn unsupported(config: &Config) -> Option<(&'static str, String)> {
     if config.encoder_rank > 0 {
         return Some(("encoder_rank", format!("is {}, which only the CPU trains", config.encoder_rank)));
     }
-    if config.item_bias {
-        return Some(("item_bias", "is on, which only the CPU trains".into()));
+    let other = |(name, _): &(&'static str, Shape)| !Run::TABLES.contains(name);
+    if let Some((name, _)) = Tables::<Shape>::of(config, 1).into_iter().find(other) {
+        return Some((name, "is a table that only the CPU trains".into()));
     }
     if config.clip.is_some() {
         return Some(("clip", "is set, which only the CPU does".into()));

@@ -66,7 +66,7 @@ pub struct PairwiseSettings {
 
 impl PairwiseSettings {
     /// Sensible settings of `kind`.
-    pub fn of(kind: Kind) -> Self {
+    pub(crate) fn of(kind: Kind) -> Self {
         let common = Self {
             factors: 64,
             epochs: 40,
@@ -96,7 +96,7 @@ impl PairwiseSettings {
     /// of `aobpr`, were chosen by NDCG@50 on a fifth of Gowalla's training data, for `bpr` and `dns` of
     /// MovieLens-10M's too. `pris` has that of `sa`, and `warp` the default. The one of `aobpr` is for Gowalla:
     /// MovieLens-10M wants 0.02 and 40 epochs.
-    pub fn paper(kind: Kind) -> Self {
+    pub(crate) fn paper(kind: Kind) -> Self {
         let common = Self { factors: 32, ..Self::of(kind) };
         match kind {
             Kind::Bpr => Self { regularization: 0.01, ..common },

@@ -1,5 +1,6 @@
 //! [`Column`]: which field of a record means what.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::path::Path;
@@ -182,6 +183,15 @@ impl Columns {
     /// `records` are the first ones.
     pub(crate) fn by_number(path: &Path, records: &[Vec<String>], options: &ReadOptions) -> Result<Self> {
         let n_fields = records.first().map_or(0, Vec::len);
+        if options.user.is_none() && options.item.is_none() && look_like_titles(records) {
+            let problem = format!(
+                "`{}` reads like an item and its title, not like an interaction",
+                records[0].join(" ")
+            );
+            let remedy = "give the file of interactions, and this one as --titles; if these are users and their items, say so \
+                          with --user-col 0 --item-col 1";
+            return Err(Error::input(path, 1, problem, remedy));
+        }
         let all = |at: usize, test: &dyn Fn(f64) -> bool| {
             n_fields > at && records.iter().all(|r| r.get(at).is_some_and(|f| f.parse().is_ok_and(test)))
         };
@@ -237,6 +247,22 @@ impl Columns {
         }
         Ok(self)
     }
+}
+
+/// Whether the first records of a file without header are items with their titles: no first field comes twice, most second
+/// ones are several words, and nothing behind them is a number throughout, as ratings and timestamps are.
+fn look_like_titles(records: &[Vec<String>]) -> bool {
+    /// Fewer records say too little.
+    const ENOUGH: usize = 5;
+    let numbers = |at: usize| records.iter().all(|r| r.get(at).is_some_and(|f| f.parse::<f64>().is_ok()));
+    let n_fields = records.first().map_or(0, Vec::len);
+    let items: HashSet<&String> = records.iter().filter_map(|record| record.first()).collect();
+    let of_words =
+        records.iter().filter(|record| record.get(1).is_some_and(|f| f.trim().contains(' '))).count();
+    records.len() >= ENOUGH
+        && items.len() == records.len()
+        && 2 * of_words > records.len()
+        && !(2..n_fields).any(numbers)
 }
 
 /// Whether `fields` look like a header: a column is asked for by name, they hold the names of users and items,

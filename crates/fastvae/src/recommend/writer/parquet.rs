@@ -13,7 +13,7 @@ use ::parquet::schema::parser::parse_message_type;
 use crate::data::{IdMap, UserId};
 use crate::error::{Error, Result};
 use crate::eval::Scored;
-use crate::recommend::Recommender;
+use crate::model::Model;
 use crate::write::AtomicFile;
 
 /// Rows held back until a row group is written.
@@ -27,7 +27,7 @@ pub(super) struct ParquetOutput {
 }
 
 impl ParquetOutput {
-    pub(super) fn create(path: &Path, model: &dyn Recommender, users: &IdMap) -> Result<Self> {
+    pub(super) fn create(path: &Path, model: &Model, users: &IdMap) -> Result<Self> {
         let kind = |ids: &IdMap, name: &str| match ids.is_integers() {
             true => format!("REQUIRED INT64 {name};"),
             false => format!("REQUIRED BYTE_ARRAY {name} (UTF8);"),
@@ -49,7 +49,7 @@ impl ParquetOutput {
 
     pub(super) fn write(
         &mut self,
-        model: &dyn Recommender,
+        model: &Model,
         users: &IdMap,
         user: UserId,
         best: &[Scored],
@@ -59,14 +59,14 @@ impl ParquetOutput {
         if self.rows.len() >= GROUP { self.write_group(model, users) } else { Ok(()) }
     }
 
-    pub(super) fn finish(mut self, model: &dyn Recommender, users: &IdMap) -> Result<()> {
+    pub(super) fn finish(mut self, model: &Model, users: &IdMap) -> Result<()> {
         if !self.rows.is_empty() {
             self.write_group(model, users)?;
         }
         self.writer.into_inner().map_err(|problem| failed(&self.path, problem))?.commit()
     }
 
-    fn write_group(&mut self, model: &dyn Recommender, users: &IdMap) -> Result<()> {
+    fn write_group(&mut self, model: &Model, users: &IdMap) -> Result<()> {
         let rows = std::mem::take(&mut self.rows);
         let mut write = || {
             let mut group = self.writer.next_row_group()?;
