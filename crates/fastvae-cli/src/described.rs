@@ -55,6 +55,7 @@ pub fn add_to(description: &Description, object: &mut Map<String, Value>) {
         Value::from(measured)
     };
     object.insert("learned".into(), json!(description.learned));
+    object.insert("blend".into(), json!(description.blend));
     object.insert("validation".into(), json!(description.validation.as_ref().map(with_errors)));
     object.insert("measured_on".into(), json!(description.measured_on));
 }

@@ -88,6 +88,9 @@ pub fn fit(
                 due = every.is_some_and(|n| record.epoch % n == 0);
             }
             Event::Chosen => {
+                if let Some(blend) = training.blend() {
+                    tracing::info!("chosen: {blend}");
+                }
                 when_chosen(training)?;
                 progress = Progress::of(training);
             }

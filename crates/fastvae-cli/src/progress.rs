@@ -23,8 +23,7 @@ impl Progress {
     /// Starts to show `training`, which may stand anywhere.
     pub fn of(training: &Training) -> Self {
         let again = training.refits() && training.phase() != Phase::Choosing;
-        let chosen = training.best().filter(|_| again).map(|best| best.epoch);
-        let epochs = chosen.unwrap_or(training.config().epochs);
+        let epochs = if again { training.refit_epochs() } else { training.config().epochs };
         let done = training.records().iter().filter(|record| record.refit == again).count();
         let bar = bar("{bar:20} {msg}, at most {eta} left", epochs as u64 * PARTS);
         if let Some(bar) = &bar {

@@ -19,8 +19,12 @@ use crate::failure::usage;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// A wide model that stops by its own validation
+    /// Seconds: a small network beside the linear part
+    Quick,
+    /// A network of moderate width beside the linear part, chosen by its own validation
     Default,
+    /// The wide network: a few per cent more accurate, at four times the cost
+    Best,
     /// The settings of the FastVAE paper: 200-32, constant beta, all epochs on all training data
     Paper,
 }
@@ -28,7 +32,9 @@ pub enum Preset {
 impl Preset {
     fn config(self) -> Config {
         match self {
+            Self::Quick => Config::quick(),
             Self::Default => Config::default(),
+            Self::Best => Config::best(),
             Self::Paper => Config::paper(),
         }
     }
@@ -36,7 +42,9 @@ impl Preset {
     /// The name in flags and output.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Quick => "quick",
             Self::Default => "default",
+            Self::Best => "best",
             Self::Paper => "paper",
         }
     }
@@ -51,7 +59,7 @@ pub struct SettingFlags {
         long,
         value_name = "NAME",
         hide_possible_values = true,
-        help = "Where settings start from: default or paper"
+        help = "Where settings start from: quick, default, best or paper"
     )]
     preset: Option<Preset>,
 
@@ -63,7 +71,7 @@ pub struct SettingFlags {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// fastvae (sampled softmax), mult-vae (full softmax), or a baseline: popularity, item-knn, ease, wrmf, bpr,
+    /// fastvae (sampled softmax), mult-vae (full softmax), or a baseline: popularity, item-knn, item-ridge, ease, wrmf, bpr,
     /// warp, aobpr, dns, pris, sa
     #[arg(long, value_name = "MODEL", hide_possible_values = true, value_parser = PossibleValuesParser::new(MODELS))]
     model: Option<String>,
@@ -91,12 +99,13 @@ pub struct SettingFlags {
 }
 
 /// Everything that can be trained.
-pub const MODELS: [&str; 12] = [
+pub const MODELS: [&str; 13] = [
     "fastvae",
     "mult-vae",
     "popularity",
     "item-knn",
     "ease",
+    "item-ridge",
     "wrmf",
     "bpr",
     "warp",
@@ -194,7 +203,7 @@ impl SettingFlags {
         let preset_in_file = file.remove("preset").map(|value| preset_named(&value)).transpose()?;
         let preset = self.preset.or(preset_in_file).unwrap_or(Preset::Default);
         let start = match preset {
-            Preset::Default => kind.settings(),
+            Preset::Quick | Preset::Default | Preset::Best => kind.settings(),
             Preset::Paper => kind.paper_settings(),
         };
         let valid = leaves(&to_table(&start.complete())).into_iter().map(|(key, _)| key).collect();
@@ -246,10 +255,9 @@ fn device(text: &str) -> Result<Device, String> {
 }
 
 fn preset_named(value: &Value) -> Result<Preset> {
-    value
-        .as_str()
-        .and_then(|name| Preset::from_str(name, false).ok())
-        .ok_or_else(|| usage(format!("preset = {value} is not a preset; use \"default\" or \"paper\"")))
+    value.as_str().and_then(|name| Preset::from_str(name, false).ok()).ok_or_else(|| {
+        usage(format!("preset = {value} is not a preset; use \"quick\", \"default\", \"best\" or \"paper\""))
+    })
 }
 
 /// The table that `key=value` texts describe; dots in keys go down into tables.
@@ -296,6 +304,12 @@ pub fn keys() -> Vec<String> {
     let complete = Config {
         clip: Some(1.0),
         kl: fastvae::config::Kl { beta: Some(0.0), gamma: Some(0.0), anneal_steps: 0 },
+        ridge: fastvae::config::Ridge {
+            penalty: Some(1.0),
+            weight: Some(1.0),
+            popularity: Some(1.0),
+            ..Default::default()
+        },
         ..Config::default()
     };
     leaves(&to_table(&complete)).into_iter().map(|(key, _)| key).collect()

@@ -238,15 +238,17 @@ fn watched<T: Send>(
     })
 }
 
-/// The default settings of the method `model` as JSON, or those of the paper.
+/// The settings of a preset of the method `model`, as JSON.
 #[pyfunction]
-#[pyo3(signature = (model="fastvae", paper=false))]
-pub fn default_settings(model: &str, paper: bool) -> PyResult<String> {
-    let settings = match (model, paper) {
-        ("fastvae", false) => Settings::Vae(Config::default()),
-        ("fastvae", true) => Settings::Vae(Config::paper()),
-        (baseline, false) => Settings::Baseline(baseline.parse::<Kind>().map_err(raised)?.settings()),
-        (baseline, true) => Settings::Baseline(baseline.parse::<Kind>().map_err(raised)?.paper_settings()),
+#[pyo3(signature = (model="fastvae", preset="default"))]
+pub fn default_settings(model: &str, preset: &str) -> PyResult<String> {
+    let settings = match (model, preset) {
+        ("fastvae", "quick") => Settings::Vae(Config::quick()),
+        ("fastvae", "best") => Settings::Vae(Config::best()),
+        ("fastvae", "paper") => Settings::Vae(Config::paper()),
+        ("fastvae", _) => Settings::Vae(Config::default()),
+        (baseline, "paper") => Settings::Baseline(baseline.parse::<Kind>().map_err(raised)?.paper_settings()),
+        (baseline, _) => Settings::Baseline(baseline.parse::<Kind>().map_err(raised)?.settings()),
     };
     Ok(serde_json::to_string(&settings).expect("settings are JSON"))
 }

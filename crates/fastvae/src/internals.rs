@@ -25,7 +25,7 @@ pub mod eval {
     pub use crate::eval::metrics::Yardstick;
     pub use crate::eval::paired::PairedDifference;
     pub use crate::eval::ranking::{Rankings, rank};
-    pub use crate::eval::scorer::{AddScores, BlockScores, Scorer, positions_of};
+    pub use crate::eval::scorer::{AddScores, BlockScores, FewScores, Scorer, positions_of};
     pub use crate::eval::topk::TopK;
 }
 

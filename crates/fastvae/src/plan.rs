@@ -6,6 +6,8 @@
 use serde::Serialize;
 
 use crate::backend::{ENTRY_BYTES, SORTING_BYTES, device_bytes};
+use crate::baseline::item_ridge;
+use crate::baseline::item_weights::ItemWeights;
 use crate::config::{Config, ModelKind, MomentKind, ProposalKind};
 use crate::data::Interactions;
 use crate::index::kmeans;
@@ -14,6 +16,7 @@ use crate::math::matrix::LANES;
 use crate::network::{Shape, Tables};
 use crate::optim::Moments;
 use crate::proposal::{Partitions, RUN_BYTES};
+use crate::train::blend::grid;
 
 /// Bytes of one number.
 const FLOAT: u64 = 4;
@@ -78,6 +81,7 @@ impl MemoryPlan {
     /// With `patience` above 0 the caller is taken to keep the whole training data beside the part that is
     /// trained on, as evaluation needs it.
     pub fn of(config: &Config, n_users: usize, n_items: usize, n_interactions: usize) -> Self {
+        let config = &config.for_data(n_users, n_items);
         let (users, items, interactions) = (n_users as u64, n_items as u64, n_interactions as u64);
         let validates = config.patience > 0;
         let hidden = stride(config.hidden);
@@ -139,6 +143,20 @@ impl MemoryPlan {
         }
         add("batch buffers", batch_bytes(config, n_users, n_items, n_interactions), batch_formula(config));
         add("proposal", proposal_bytes(config, n_items), proposal_formula(config));
+        let linear = config.ridge.weight != Some(0.0);
+        let neighbours = config.ridge.neighbours_for(n_items);
+        if linear {
+            let tried = grid(&config.ridge, n_items);
+            let bytes = |(neighbours, penalties): &(usize, Vec<f32>)| {
+                item_ridge::memory(n_items, n_interactions, *neighbours, penalties.len())
+            };
+            let n_penalties = tried.iter().map(|(_, penalties)| penalties.len()).max().unwrap_or_default();
+            add(
+                "linear part",
+                tried.iter().map(bytes).sum(),
+                format!("{neighbours} weights for each item, tried with {n_penalties} penalties"),
+            );
+        }
         let threads = config.n_threads() as u64;
         add(
             "diagnostics, evaluation, saving",
@@ -156,7 +174,10 @@ impl MemoryPlan {
             checkpoint_bytes: parameters * if validates { 2 } else { 1 }
                 + stored(Moments::stored_bytes_of)
                 + stored_index_bytes(config, items),
-            model_bytes: parameters + items * (FLOAT + ID) + stored_index_bytes(config, items),
+            model_bytes: parameters
+                + items * (FLOAT + ID)
+                + stored_index_bytes(config, items)
+                + if linear { ItemWeights::bytes_of(n_items, neighbours) } else { 0 },
         }
     }
 
@@ -169,6 +190,7 @@ impl MemoryPlan {
 impl EpochCost {
     /// The cost of an epoch of `config` on data of these sizes.
     pub fn of(config: &Config, n_users: usize, n_items: usize, n_interactions: usize) -> Self {
+        let config = &config.for_data(n_users, n_items);
         let (users, items, interactions) = (n_users as f64, n_items as f64, n_interactions as f64);
         let (hidden, latent) = (config.hidden as f64, config.latent as f64);
         let columns = config.encoder_columns() as f64;
@@ -432,7 +454,7 @@ mod tests {
                 ProposalKind::MidxUniform,
                 ProposalKind::MidxPopularity,
             ] {
-                let config = Config { model, proposal, item_bias: true, ..Config::default() };
+                let config = Config { model, proposal, item_bias: true, batch: 512, ..Config::default() };
                 let plan = MemoryPlan::of(&config, 100, 200, 1000);
                 assert!(plan.peak_bytes() > PROGRAM && plan.checkpoint_bytes > plan.model_bytes);
                 let cost = EpochCost::of(&config, 100, 200, 1000);

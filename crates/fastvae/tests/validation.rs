@@ -38,7 +38,10 @@ fn a_given_validation_part_is_what_is_measured_and_nothing_is_held_out() {
     let told = run.records().last().unwrap().validation.unwrap();
     let model = run.finish(Finish::default()).unwrap();
     let evaluation = evaluate(&model, &train, &test, &[VALIDATION_METRIC]).unwrap();
-    assert_eq!(evaluation.mean(VALIDATION_METRIC), Some(told));
+    let blend = model.description().blend.unwrap();
+    assert!((blend.network_alone.unwrap() - told).abs() < 1e-9);
+    let together = evaluation.mean(VALIDATION_METRIC).unwrap();
+    assert!((together - blend.together.unwrap()).abs() < 1e-9 && together > told, "{together} {blend:?}");
     assert_eq!(model.description().validation.as_ref(), Some(&evaluation));
     assert_eq!(model.description().learned.unwrap().share(), 1.0);
 }

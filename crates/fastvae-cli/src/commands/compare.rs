@@ -44,12 +44,12 @@ pub struct Compare {
     /// File of interactions
     data: PathBuf,
 
-    /// Models to compare, or all: fastvae, mult-vae, popularity, item-knn, ease, wrmf, bpr, warp, aobpr, dns, pris, sa
+    /// Models to compare, or all: fastvae, mult-vae, popularity, item-knn, item-ridge, ease, wrmf, bpr, warp, aobpr, dns, pris, sa
     #[arg(
         long,
         value_name = "NAME,NAME",
         value_delimiter = ',',
-        default_value = "popularity,item-knn,ease,wrmf,warp,fastvae"
+        default_value = "popularity,item-knn,item-ridge,ease,wrmf,warp,fastvae"
     )]
     models: Vec<String>,
 

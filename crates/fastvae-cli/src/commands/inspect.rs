@@ -148,6 +148,9 @@ fn model_text(model: &Model, size: u64) -> Result<String> {
         let (users, interactions) = (thousands(statistics.users), thousands(statistics.interactions));
         table.add_row(["data", &format!("{users} users, {interactions} interactions")]);
     }
+    if let Some(blend) = &description.blend {
+        table.add_row(["chosen", &blend.to_string()]);
+    }
     if let Some(learned) = &description.learned {
         table.add_row(["learned from", &described::learned(learned)]);
     }

@@ -65,9 +65,9 @@ impl Plan {
     /// Prints the plan.
     pub fn run(self) -> Result<()> {
         let settings = self.settings.resolve()?;
-        let config = &settings.config;
         let data = read(&self.data, &self.reading.options_with(self.core))?;
         let (n_users, n_items, n_interactions) = (data.n_users(), data.n_items(), data.n_interactions());
+        let config = &settings.config.for_data(n_users, n_items);
         let mut memory = MemoryPlan::of(config, n_users, n_items, n_interactions);
         if data.is_mapped() {
             // Its pages stay the file's: reading holds nothing, and the training's share can be dropped.

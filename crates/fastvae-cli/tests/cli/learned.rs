@@ -37,6 +37,8 @@ fn call(more: &[&'static str]) -> Vec<&'static str> {
     let mut call =
         vec!["train", "data.tsv", "-o", "model.fastvae", "--set", "hidden=32", "--set", "latent=16"];
     call.extend(["--set", "codewords=4", "--set", "batch=64", "--epochs", "6"]);
+    // So few that they are little of the data.
+    call.extend(["--set", "validation_users=30"]);
     call.extend(more);
     call
 }

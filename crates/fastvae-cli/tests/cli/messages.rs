@@ -18,7 +18,7 @@ fn mistakes_in_the_call_are_usage() {
     usage(&["train", "data.tsv.zst", "--proposal", "midx"], "midx-popularity");
     usage(&["train", "data.tsv.zst", "--split", "half"], "ratio:0.8");
     usage(&["train", "data.tsv.zst", "--set", "negative=3"], "the nearest first: negatives,");
-    usage(&["train", "data.tsv.zst", "--set", "batch=0"], "`batch`");
+    usage(&["train", "data.tsv.zst", "--set", "hidden=0"], "`hidden`");
     usage(&["train", "data.tsv.zst", "--set", "kl.beta=1", "--set", "kl.gamma=1"], "both beta and gamma");
     usage(&["train", "data.tsv.zst", "--resume"], "--output");
     usage(&["train", "data.tsv.zst", "--test", "data.tsv.zst", "--k-core", "3"], "--k-core");

@@ -19,7 +19,7 @@ fn what_keeps_a_service_from_starting_is_said_with_a_remedy() {
     std::fs::write(place.path("cut.fastvae"), &bytes[..bytes.len() / 2]).unwrap();
     assert!(place.failure(&["serve", "cut.fastvae"], 1).contains("cut.fastvae"));
     let mut newer = bytes;
-    let format = b"\"format\":\"2\"";
+    let format = b"\"format\":\"3\"";
     let at = newer.windows(format.len()).position(|window| window == format).unwrap();
     newer[at + format.len() - 2] = b'9';
     std::fs::write(place.path("newer.fastvae"), &newer).unwrap();

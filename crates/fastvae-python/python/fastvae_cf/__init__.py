@@ -15,7 +15,7 @@ True
 
 from . import datasets, proposals
 from ._answers import Answer, Estimate, Reason
-from ._baselines import ALS, AOBPR, BPR, DNS, EASE, PRIS, SA, WARP, ItemKNN, Popularity
+from ._baselines import ALS, AOBPR, BPR, DNS, EASE, PRIS, SA, WARP, ItemKNN, ItemRidge, Popularity
 from ._data import read, split, split_users
 from ._evaluation import Comparison, compare, evaluate
 from ._fastvae import Ids, Interactions, __version__
@@ -39,6 +39,7 @@ __all__ = [
     "Ids",
     "Interactions",
     "ItemKNN",
+    "ItemRidge",
     "NotFittedError",
     "Popularity",
     "Reason",

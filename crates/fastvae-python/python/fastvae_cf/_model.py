@@ -51,6 +51,9 @@ class FastVAE(Recommender):
     kl
         Weight of the KL divergence: ``{"beta": ...}`` or ``{"gamma": ...}``, and ``"anneal_steps"``. Chosen from the
         data by default.
+    ridge
+        The sparse linear part beside the network: ``{"neighbours": ..., "penalty": ..., "power": ..., "weight": ...,
+        "popularity": ...}``. What is absent is chosen on the validation part; ``{"weight": 0}`` is the network alone.
     optimizer
         ``"lazy-adam"`` or ``"adam"``.
     moments
@@ -64,10 +67,10 @@ class FastVAE(Recommender):
     clip
         Largest norm of one row's gradient.
     batch, epochs
-        Users per step; passes over the users, at most.
+        Users per step (0: as many as leave enough steps); passes over the users, at most.
     patience, validate_every, validation_users
         Validations in a row without progress before training stops (0: never), epochs between them, and users, at
-        most, that something is held out of for them.
+        most, that something is held out of for them (0: as many as it takes to choose by).
     random_state
         Seed of everything; None draws one.
     num_threads
@@ -96,8 +99,8 @@ class FastVAE(Recommender):
         self,
         *,
         model: str = "fastvae",
-        hidden: int = 1000,
-        latent: int = 256,
+        hidden: int = 300,
+        latent: int = 64,
         encoder_rank: int = 0,
         activation: str = "relu",
         dropout: float = 0.5,
@@ -105,12 +108,13 @@ class FastVAE(Recommender):
         item_bias: bool = False,
         proposal: str = "midx-popularity",
         estimator: str = "stratified",
-        negatives: int = 500,
+        negatives: int = 300,
         codewords: int = 32,
         codebooks: int = 2,
         quantizer: str = "product",
         popularity: str = "log",
         kl: Mapping[str, float] | None = None,
+        ridge: Mapping[str, float] | None = None,
         optimizer: str = "lazy-adam",
         moments: str = "compact",
         learning_rate: float = 2e-3,
@@ -118,11 +122,11 @@ class FastVAE(Recommender):
         weight_decay: float = 0.01,
         weight_decay_mode: str = "coupled",
         clip: float | None = None,
-        batch: int = 512,
-        epochs: int = 100,
+        batch: int = 0,
+        epochs: int = 80,
         patience: int = 4,
         validate_every: int = 5,
-        validation_users: int = 1000,
+        validation_users: int = 0,
         random_state: int | None = 0,
         num_threads: int = 0,
         refresh_every: int = 0,
@@ -144,6 +148,7 @@ class FastVAE(Recommender):
         self.quantizer = quantizer
         self.popularity = popularity
         self.kl = kl
+        self.ridge = ridge
         self.optimizer = optimizer
         self.moments = moments
         self.learning_rate = learning_rate
@@ -164,9 +169,23 @@ class FastVAE(Recommender):
     @classmethod
     def paper(cls, **changes: Any) -> Self:
         """The paper's settings: 200-32, constant beta, 200 epochs on all of the training data."""
-        settings = json.loads(_fastvae.default_settings(paper=True))
+        return cls._preset("paper", changes)
+
+    @classmethod
+    def quick(cls, **changes: Any) -> Self:
+        """In seconds where the default takes a minute: a small network beside the linear part."""
+        return cls._preset("quick", changes)
+
+    @classmethod
+    def best(cls, **changes: Any) -> Self:
+        """The wide network beside the linear part: more accurate than the default, at four times its cost."""
+        return cls._preset("best", changes)
+
+    @classmethod
+    def _preset(cls, name: str, changes: Mapping[str, Any]) -> Self:
+        settings = json.loads(_fastvae.default_settings(preset=name))
         settings["random_state"], settings["num_threads"] = settings.pop("seed"), settings.pop("threads")
-        return cls(**(settings | changes))
+        return cls(**(settings | dict(changes)))
 
     def fit(
         self,

@@ -1,6 +1,6 @@
 //! Interactions the other way round: who touched an item.
 
-use crate::data::{Interactions, UserId};
+use crate::data::{Interactions, ItemId, UserId};
 
 /// A sparse matrix of items x users; users ascend within an item.
 #[derive(Debug, Clone)]
@@ -14,19 +14,24 @@ pub(crate) struct ByItem {
 impl ByItem {
     /// The transpose of `data`.
     pub(crate) fn of(data: &Interactions) -> Self {
-        let mut offsets = vec![0; data.n_items() + 1];
-        for &item in data.items() {
+        Self::of_rows(data.n_items(), data.offsets(), data.items())
+    }
+
+    /// The transpose of rows of `n_items` columns.
+    pub(crate) fn of_rows(n_items: usize, rows: &[usize], items: &[ItemId]) -> Self {
+        let mut offsets = vec![0; n_items + 1];
+        for &item in items {
             offsets[item as usize + 1] += 1;
         }
-        for item in 0..data.n_items() {
+        for item in 0..n_items {
             offsets[item + 1] += offsets[item];
         }
         let mut next = offsets.clone();
-        let mut users = vec![0; data.n_interactions()];
-        let mut places = vec![0; data.n_interactions()];
-        for (user, span) in data.offsets().windows(2).enumerate() {
+        let mut users = vec![0; items.len()];
+        let mut places = vec![0; items.len()];
+        for (user, span) in rows.windows(2).enumerate() {
             for place in span[0]..span[1] {
-                let to = &mut next[data.items()[place] as usize];
+                let to = &mut next[items[place] as usize];
                 users[*to] = user as UserId;
                 places[*to] = place;
                 *to += 1;

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::by_item::ByItem;
+use crate::baseline::item_weights::ItemWeights;
 use crate::baseline::method::{Method, by_weight};
 use crate::data::{Interactions, ItemId};
 use crate::error::{Error, Result};
@@ -66,50 +67,13 @@ impl ItemKnnSettings {
 /// The nearest items of each item.
 #[derive(Debug)]
 pub(crate) struct ItemKnn {
-    nearest: Likeness,
+    nearest: ItemWeights,
     /// For each item, those that it is near to: who gains from it in a history.
-    near_to: Likeness,
+    near_to: ItemWeights,
 }
 
-/// Items that each item is like, and how much, in compressed sparse rows.
-#[derive(Debug)]
-struct Likeness {
-    offsets: Vec<usize>,
-    items: Vec<ItemId>,
-    values: Vec<f32>,
-}
-
-impl Likeness {
-    fn of(&self, item: usize) -> impl Iterator<Item = (usize, f32)> {
-        let span = self.offsets[item]..self.offsets[item + 1];
-        self.items[span.clone()].iter().zip(&self.values[span]).map(|(&item, &value)| (item as usize, value))
-    }
-
-    /// How much `item` is like `other`: 0 where that is none of its nearest. Rows ascend.
-    fn between(&self, item: usize, other: ItemId) -> f32 {
-        let span = self.offsets[item]..self.offsets[item + 1];
-        self.items[span.clone()].binary_search(&other).map_or(0.0, |at| self.values[span.start + at])
-    }
-
-    fn transposed(&self) -> Self {
-        let n_items = self.offsets.len() - 1;
-        let mut offsets = vec![0; n_items + 1];
-        self.items.iter().for_each(|&item| offsets[item as usize + 1] += 1);
-        for item in 0..n_items {
-            offsets[item + 1] += offsets[item];
-        }
-        let mut next = offsets.clone();
-        let (mut items, mut values) = (vec![0; self.items.len()], vec![0.0; self.items.len()]);
-        for item in 0..n_items {
-            for (other, value) in self.of(item) {
-                let place = &mut next[other];
-                (items[*place], values[*place]) = (item as ItemId, value);
-                *place += 1;
-            }
-        }
-        Self { offsets, items, values }
-    }
-}
+/// Name of the arrays in files.
+const ARRAYS: &str = "neighbours";
 
 impl ItemKnn {
     /// Cost: the sum over users of the squared length of their histories.
@@ -139,36 +103,19 @@ impl ItemKnn {
             best.sort_unstable_by_key(|scored| scored.item);
             best
         };
-        let rows: Vec<Vec<Scored>> = (0..n_items).into_par_iter().map_init(Vec::new, neighbours).collect();
-        let mut offsets = vec![0];
-        rows.iter().for_each(|row| offsets.push(offsets[offsets.len() - 1] + row.len()));
-        Self::with(Likeness {
-            offsets,
-            items: rows.iter().flatten().map(|scored| scored.item).collect(),
-            values: rows.iter().flatten().map(|scored| scored.score).collect(),
-        })
+        let pairs = |dense: &mut Vec<f32>, item: usize| -> Vec<(ItemId, f32)> {
+            neighbours(dense, item).into_iter().map(|scored| (scored.item, scored.score)).collect()
+        };
+        let rows: Vec<Vec<(ItemId, f32)>> = (0..n_items).into_par_iter().map_init(Vec::new, pairs).collect();
+        Self::with(ItemWeights::of_rows(&rows))
     }
 
-    fn with(nearest: Likeness) -> Self {
+    fn with(nearest: ItemWeights) -> Self {
         Self { near_to: nearest.transposed(), nearest }
     }
 
     pub(crate) fn read(file: &TensorFile, n_items: usize) -> Result<Self> {
-        let offsets = file.array_of::<u64>("neighbours.offsets", &[n_items + 1])?;
-        let items = file.array::<u32>("neighbours.items")?;
-        let values = file.array_of::<f32>("neighbours.values", &[items.len()])?;
-        let ascends = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
-        if !ascends || offsets[0] != 0 || offsets[n_items] != items.len() as u64 {
-            return Err(file.damaged("the neighbours' offsets do not describe their items"));
-        }
-        if items.iter().any(|&item| item as usize >= n_items) || !values.is_finite() {
-            return Err(file.damaged("a neighbour is beyond the catalogue, or not finitely near"));
-        }
-        Ok(Self::with(Likeness {
-            offsets: offsets.iter().map(|&offset| offset as usize).collect(),
-            items: items.to_vec(),
-            values: values.to_vec(),
-        }))
+        Ok(Self::with(ItemWeights::read(file, ARRAYS, n_items)?))
     }
 }
 
@@ -212,18 +159,14 @@ fn weighted(data: &Interactions, by_item: &ByItem, settings: &ItemKnnSettings) -
 
 impl Scorer for ItemKnn {
     fn n_items(&self) -> usize {
-        self.nearest.offsets.len() - 1
+        self.nearest.n_items()
     }
 
     fn block<'a>(&'a self, viewers: &'a [Viewer<'a>]) -> Result<BlockScores<'a>> {
-        Ok(BlockScores::rows(|row, first, scores| {
-            let history = viewers[row].history;
-            let items = first..first + scores.len();
-            for (at, &item) in history.items.iter().enumerate() {
-                let weight = history.weights.map_or(1.0, |weights| weights[at]);
-                let gains = self.near_to.of(item as usize).filter(|(other, _)| items.contains(other));
-                gains.for_each(|(other, value)| scores[other - first] += weight * value);
-            }
+        Ok(BlockScores::few(|at| {
+            let history = viewers[at].history;
+            let weight = |at: usize| history.weights.map_or(1.0, |weights| weights[at]);
+            self.near_to.spoken_for(history.items, weight, 1.0)
         }))
     }
 }
@@ -231,19 +174,16 @@ impl Scorer for ItemKnn {
 impl Method for ItemKnn {
     fn likeness(&self, item: ItemId, scores: &mut [f32]) -> Result<()> {
         scores.fill(f32::NEG_INFINITY);
-        self.nearest.of(item as usize).for_each(|(other, value)| scores[other] = value);
+        self.nearest.of(item).for_each(|(other, value)| scores[other as usize] = value);
         Ok(())
     }
 
     fn contributions(&self, viewer: Viewer<'_>, items: &[ItemId]) -> Result<Matrix> {
-        Ok(by_weight(viewer.history, items, |item, of| self.nearest.between(of as usize, item)))
+        Ok(by_weight(viewer.history, items, |item, of| self.nearest.between(of, item)))
     }
 
     fn write<'a>(&'a self, writer: &mut TensorWriter<'a>) {
-        writer
-            .positions("neighbours.offsets", &self.nearest.offsets)
-            .array("neighbours.items", &self.nearest.items)
-            .array("neighbours.values", &self.nearest.values);
+        self.nearest.write(writer, ARRAYS);
     }
 }
 
@@ -300,9 +240,9 @@ mod tests {
                 expected.truncate(7);
                 let mut got: Vec<f32> = knn
                     .nearest
-                    .of(item)
+                    .of(item as ItemId)
                     .map(|(other, value)| {
-                        assert!((value - likeness[other]).abs() < 1e-4, "{weighting:?}");
+                        assert!((value - likeness[other as usize]).abs() < 1e-4, "{weighting:?}");
                         value
                     })
                     .collect();
@@ -319,9 +259,10 @@ mod tests {
         let knn = ItemKnn::fit(&data, &ItemKnnSettings { neighbours: 5, ..ItemKnnSettings::default() });
         let history = [3, 8, 21, 30];
         let viewers = [Viewer::from(History { items: &history, weights: None })];
-        let scores = knn.block(&viewers).unwrap().row(0, 40).expect("item-knn has no vectors");
+        let all: Vec<ItemId> = (0..40).collect();
+        let scores = knn.block(&viewers).unwrap().of_items(0, &all, 40);
         for (item, &score) in scores.iter().enumerate() {
-            let near = knn.nearest.of(item).filter(|(other, _)| history.contains(&(*other as ItemId)));
+            let near = knn.nearest.of(item as ItemId).filter(|(other, _)| history.contains(other));
             let expected: f32 = near.map(|(_, value)| value).sum();
             assert!((score - expected).abs() < 1e-5, "{item}: {score} {expected}");
         }

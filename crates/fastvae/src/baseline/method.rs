@@ -34,6 +34,11 @@ pub(crate) trait Method: Scorer + std::fmt::Debug + Send {
     /// What the score of each of `items` loses when an item of the history is left out: a row for each item of the history,
     /// a column for each of `items`. Exact, by leaving each one out.
     fn contributions(&self, viewer: Viewer<'_>, items: &[ItemId]) -> Result<Matrix> {
+        self.contributions_by_scores(viewer, items)
+    }
+
+    /// [`Method::contributions`] by scoring once without each item of the history.
+    fn contributions_by_scores(&self, viewer: Viewer<'_>, items: &[ItemId]) -> Result<Matrix> {
         let History { items: history, weights } = viewer.history;
         let n = history.len();
         let without = |left_out: usize| -> (Vec<ItemId>, Option<Vec<f32>>) {

@@ -8,6 +8,7 @@
 //! | `popularity` | counts | yes, and ignores it |
 //! | `item-knn` | the nearest items of each | yes |
 //! | `ease` | a dense matrix of items x items | yes |
+//! | `item-ridge` | a few weights for each item | yes |
 //! | `wrmf` | item vectors | yes: a least-squares problem |
 //! | `bpr`, `warp`, `aobpr`, `dns`, `pris`, `sa` | item vectors and user vectors | no: training users only |
 //!
@@ -15,14 +16,17 @@
 //! at any number of threads, and never holds users x items.
 //!
 //! In a model's file each has arrays of its own:
-//! `neighbours.offsets`, `.items`, `.values` (item-knn); `coefficients` (ease); `items` (wrmf); `users`, `items`
+//! `neighbours.offsets`, `.items`, `.values` (item-knn), `ridge.` the same (item-ridge); `coefficients` (ease); `items` (wrmf); `users`, `items`
 //! and `factor_user_ids` (the others).
 
 mod by_item;
 mod ease;
 mod factors;
 mod inverse;
+pub(crate) mod co_counts;
 mod item_knn;
+pub(crate) mod item_ridge;
+pub(crate) mod item_weights;
 mod least_squares;
 mod method;
 mod pairwise;
@@ -33,6 +37,7 @@ mod wrmf;
 
 pub use ease::EaseSettings;
 pub use item_knn::{ItemKnnSettings, Weighting};
+pub use item_ridge::ItemRidgeSettings;
 pub use pairwise::PairwiseSettings;
 pub use settings::{Kind, Settings};
 pub use wrmf::WrmfSettings;
@@ -45,6 +50,7 @@ use crate::model_file::tensors::TensorFile;
 use ease::Ease;
 use factors::Factors;
 use item_knn::ItemKnn;
+use item_ridge::ItemRidge;
 pub use method::Fallback;
 pub(crate) use method::{Method, Table};
 use popularity::Popularity;
@@ -74,6 +80,7 @@ pub(crate) fn learn(
         Settings::Popularity => Box::new(Popularity::new(&data.item_counts())),
         Settings::ItemKnn(settings) => Box::new(ItemKnn::fit(data, settings)),
         Settings::Ease(settings) => Box::new(Ease::fit(data, settings)?),
+        Settings::ItemRidge(settings) => Box::new(ItemRidge::fit(data, settings)),
         Settings::Wrmf(settings) => Box::new(Wrmf::fit(data, settings, observer)?),
         Settings::Bpr(pairwise)
         | Settings::Warp(pairwise)
@@ -97,6 +104,7 @@ pub(crate) fn read(
         Settings::Popularity => Box::new(Popularity::new(item_counts)),
         Settings::ItemKnn(_) => Box::new(ItemKnn::read(file, n_items)?),
         Settings::Ease(_) => Box::new(Ease::read(file, n_items)?),
+        Settings::ItemRidge(settings) => Box::new(ItemRidge::read(file, settings, item_counts)?),
         Settings::Wrmf(settings) => Box::new(Wrmf::read(file, n_items, settings)?),
         Settings::Bpr(pairwise)
         | Settings::Warp(pairwise)

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::baseline::ease::EaseSettings;
 use crate::baseline::item_knn::ItemKnnSettings;
+use crate::baseline::item_ridge::ItemRidgeSettings;
 use crate::baseline::pairwise::PairwiseSettings;
 use crate::baseline::wrmf::WrmfSettings;
 use crate::data::Interactions;
@@ -22,6 +23,8 @@ pub enum Kind {
     ItemKnn,
     /// A linear model from items to items (Steck, 2019).
     Ease,
+    /// A ridge regression of each item on its nearest.
+    ItemRidge,
     /// Weighted matrix factorisation (Hu et al., 2008).
     Wrmf,
     /// Pairwise ranking against uniform negatives (Rendle et al., 2009).
@@ -40,10 +43,11 @@ pub enum Kind {
 
 impl Kind {
     /// Every baseline.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Popularity,
         Self::ItemKnn,
         Self::Ease,
+        Self::ItemRidge,
         Self::Wrmf,
         Self::Bpr,
         Self::Warp,
@@ -59,6 +63,7 @@ impl Kind {
             Self::Popularity => "popularity",
             Self::ItemKnn => "item-knn",
             Self::Ease => "ease",
+            Self::ItemRidge => "item-ridge",
             Self::Wrmf => "wrmf",
             Self::Bpr => "bpr",
             Self::Warp => "warp",
@@ -75,6 +80,7 @@ impl Kind {
             Self::Popularity => Settings::Popularity,
             Self::ItemKnn => Settings::ItemKnn(ItemKnnSettings::default()),
             Self::Ease => Settings::Ease(EaseSettings::default()),
+            Self::ItemRidge => Settings::ItemRidge(ItemRidgeSettings::default()),
             Self::Wrmf => Settings::Wrmf(WrmfSettings::default()),
             _ => Settings::pairwise(self, PairwiseSettings::of(self)),
         }
@@ -84,7 +90,7 @@ impl Kind {
     pub fn paper_settings(self) -> Settings {
         match self {
             Self::Wrmf => Settings::Wrmf(WrmfSettings::paper()),
-            Self::Popularity | Self::ItemKnn | Self::Ease => self.settings(),
+            Self::Popularity | Self::ItemKnn | Self::Ease | Self::ItemRidge => self.settings(),
             _ => Settings::pairwise(self, PairwiseSettings::paper(self)),
         }
     }
@@ -117,6 +123,8 @@ pub enum Settings {
     ItemKnn(ItemKnnSettings),
     /// [`Kind::Ease`].
     Ease(EaseSettings),
+    /// [`Kind::ItemRidge`].
+    ItemRidge(ItemRidgeSettings),
     /// [`Kind::Wrmf`].
     Wrmf(WrmfSettings),
     /// [`Kind::Bpr`].
@@ -152,6 +160,7 @@ impl Settings {
             Self::Popularity => Kind::Popularity,
             Self::ItemKnn(_) => Kind::ItemKnn,
             Self::Ease(_) => Kind::Ease,
+            Self::ItemRidge(_) => Kind::ItemRidge,
             Self::Wrmf(_) => Kind::Wrmf,
             Self::Bpr(_) => Kind::Bpr,
             Self::Warp(_) => Kind::Warp,
@@ -165,7 +174,7 @@ impl Settings {
     /// The same settings with what they leave to be chosen from the data.
     pub(crate) fn for_data(&self, data: &Interactions) -> Self {
         match self {
-            Self::Wrmf(settings) => Self::Wrmf(settings.with_alpha(data)),
+            Self::Wrmf(settings) => Self::Wrmf(settings.for_data(data)),
             other => other.clone(),
         }
     }
@@ -173,7 +182,9 @@ impl Settings {
     /// Every key that can be set, with some value: also those that are absent unless set.
     pub fn complete(&self) -> Self {
         match self {
-            Self::Wrmf(settings) => Self::Wrmf(WrmfSettings { alpha: Some(1.0), ..settings.clone() }),
+            Self::Wrmf(settings) => {
+                Self::Wrmf(WrmfSettings { alpha: Some(1.0), regularization: Some(1.0), ..settings.clone() })
+            }
             other => other.clone(),
         }
     }
@@ -181,7 +192,7 @@ impl Settings {
     /// Sets the seed, where the method draws random numbers.
     pub fn set_seed(&mut self, to: u64) {
         match self {
-            Self::Popularity | Self::ItemKnn(_) | Self::Ease(_) => {}
+            Self::Popularity | Self::ItemKnn(_) | Self::Ease(_) | Self::ItemRidge(_) => {}
             Self::Wrmf(settings) => settings.seed = to,
             Self::Bpr(settings)
             | Self::Warp(settings)
@@ -201,6 +212,7 @@ impl Settings {
             Self::Popularity => Ok(()),
             Self::ItemKnn(settings) => settings.validate(),
             Self::Ease(settings) => settings.validate(),
+            Self::ItemRidge(settings) => settings.validate(),
             Self::Wrmf(settings) => settings.validate(),
             Self::Bpr(settings)
             | Self::Warp(settings)

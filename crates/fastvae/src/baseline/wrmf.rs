@@ -25,6 +25,10 @@ const FOLD_IN_STEPS: usize = 24;
 /// Interactions weigh this share of what all pairs together do, unless told otherwise. Gowalla (one pair in 1,488 is
 /// an interaction) does best with an alpha of about 100, MovieLens-10M (one in 175) of about 10.
 const BALANCE: f64 = 0.055;
+/// The pull, times the fourth root of the interactions: what few of them say is believed less. Gowalla, MovieLens-10M and
+/// yelp2018 do best with a pull of .006 to .01, data of a few hundred or thousand users with .02 to .05, where one of .003
+/// falls below popularity.
+const PULL: f64 = 0.3;
 
 /// Settings of `wrmf`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,8 +39,9 @@ pub struct WrmfSettings {
     /// How much more an interaction of weight 1 counts than none; chosen from the data where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f32>,
-    /// Pull of the vectors to zero (lambda).
-    pub regularization: f32,
+    /// Pull of the vectors to zero (lambda); chosen from the data where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub regularization: Option<f32>,
     /// How the pull grows with what a vector explains: lambda (alpha n + others)^exponent, 0 to 1, where n is
     /// the number of its interactions (Rendle et al., 2022). 0 pulls all alike.
     pub exponent: f32,
@@ -53,7 +58,7 @@ impl Default for WrmfSettings {
         Self {
             factors: 128,
             alpha: None,
-            regularization: 0.003,
+            regularization: None,
             exponent: 1.0,
             iterations: 15,
             steps: 3,
@@ -68,14 +73,20 @@ impl WrmfSettings {
     /// The pull is not its 0.01, with which MovieLens-10M stays at .3168 (NDCG@50; the best alpha of 5, 10, 40 and
     /// 100): 60 gives .3201 there and .1318 on Gowalla. Chosen by the test parts of these two.
     pub(crate) fn paper() -> Self {
-        Self { factors: 32, regularization: 60.0, exponent: 0.0, ..Self::default() }
+        Self { factors: 32, regularization: Some(60.0), exponent: 0.0, ..Self::default() }
     }
 
-    /// The same settings with an alpha: where there is none, [`BALANCE`] times the pairs for each interaction.
-    pub(crate) fn with_alpha(&self, data: &Interactions) -> Self {
+    /// The same settings with an alpha and a pull: where there is none, [`BALANCE`] times the pairs for each interaction, and
+    /// [`PULL`] over the fourth root of the interactions.
+    pub(crate) fn for_data(&self, data: &Interactions) -> Self {
         let pairs = data.n_users() as f64 * data.n_items() as f64;
-        let chosen = (BALANCE * pairs / data.n_interactions().max(1) as f64) as f32;
-        Self { alpha: Some(self.alpha.unwrap_or(chosen.max(1.0))), ..self.clone() }
+        let interactions = data.n_interactions().max(1) as f64;
+        let alpha = (BALANCE * pairs / interactions) as f32;
+        Self {
+            alpha: Some(self.alpha.unwrap_or(alpha.max(1.0))),
+            regularization: Some(self.regularization.unwrap_or((PULL / interactions.powf(0.25)) as f32)),
+            ..self.clone()
+        }
     }
 
     pub(crate) fn validate(&self) -> Result<()> {
@@ -89,8 +100,8 @@ impl WrmfSettings {
             }
         }
         let positive = |value: f32| value.is_finite() && value > 0.0;
-        for (key, value) in [("alpha", self.alpha.unwrap_or(1.0)), ("regularization", self.regularization)] {
-            if !positive(value) {
+        for (key, value) in [("alpha", self.alpha), ("regularization", self.regularization)] {
+            if let Some(value) = value.filter(|&value| !positive(value)) {
                 return Err(Error::config(key, format!("is {value}"), "give a positive number"));
             }
         }
@@ -106,7 +117,8 @@ impl WrmfSettings {
 
     /// The pull on a vector with `n` interactions that weigh `alpha`, out of `others` that it could have.
     fn pull(&self, alpha: f32, n: usize, others: usize) -> f32 {
-        self.regularization * (alpha * n as f32 + others as f32).powf(self.exponent)
+        let pull = self.regularization.expect("settings of a fit have what the data chose");
+        pull * (alpha * n as f32 + others as f32).powf(self.exponent)
     }
 }
 
@@ -128,7 +140,8 @@ impl Wrmf {
         settings: &WrmfSettings,
         observer: &mut Observer<'_>,
     ) -> Result<Self> {
-        let alpha = settings.with_alpha(data).alpha.expect("it has just been chosen");
+        let settings = &settings.for_data(data);
+        let alpha = settings.alpha.expect("it has just been chosen");
         let by_item = ByItem::of(data);
         let weights = data.weights();
         let by_item_weights: Option<Vec<f32>> =
@@ -162,6 +175,9 @@ impl Wrmf {
             return Err(file.damaged("an item vector is not finite"));
         }
         let alpha = settings.alpha.ok_or_else(|| file.damaged("it does not say its alpha"))?;
+        if settings.regularization.is_none() {
+            return Err(file.damaged("it does not say its regularization"));
+        }
         Ok(Self { gram: gram(items.view()), items: Table::File(items), settings: settings.clone(), alpha })
     }
 }
@@ -266,7 +282,7 @@ mod tests {
                     factors: 12,
                     iterations,
                     exponent,
-                    regularization: 0.05,
+                    regularization: Some(0.05),
                     ..WrmfSettings::default()
                 };
                 loss(&data, &fit(&data, &settings))
@@ -279,7 +295,7 @@ mod tests {
     #[test]
     fn an_alpha_that_is_not_given_follows_the_sparsity() {
         let data = random_interactions(90, 60, false);
-        let alpha = |settings: &WrmfSettings| settings.with_alpha(&data).alpha.unwrap();
+        let alpha = |settings: &WrmfSettings| settings.for_data(&data).alpha.unwrap();
         assert_eq!(alpha(&WrmfSettings { alpha: Some(7.0), ..WrmfSettings::default() }), 7.0);
         // One pair in six or so: less than 1 would make an interaction weigh hardly more than none.
         assert_eq!(alpha(&WrmfSettings::default()), 1.0);
@@ -289,7 +305,7 @@ mod tests {
         let sparse =
             Interactions::from_parts(offsets, sparse.items().to_vec(), None, None, users, items).unwrap();
         let expected = 0.055 * (90.0 * 60_000.0) / sparse.n_interactions() as f32;
-        let chosen = WrmfSettings::default().with_alpha(&sparse).alpha.unwrap();
+        let chosen = WrmfSettings::default().for_data(&sparse).alpha.unwrap();
         assert!((chosen / expected - 1.0).abs() < 1e-5, "{chosen} {expected}");
     }
 

@@ -143,6 +143,56 @@ pub struct Kl {
     pub anneal_steps: u64,
 }
 
+/// The sparse linear part beside the network: a ridge regression of every item on its nearest, added to the logits, and a
+/// weight on popularity.
+///
+/// What is absent is chosen on the validation part.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ridge {
+    /// Nearest items that each item is explained by; 0 for 64, or 32 where the catalogue is large.
+    pub neighbours: usize,
+    /// Pull of the weights towards zero, in interactions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub penalty: Option<f32>,
+    /// How little long histories count: a user with n items counts n^-power.
+    pub power: f32,
+    /// What the linear part is multiplied by; 0 for the network alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f32>,
+    /// What ln(1 + count) of an item adds to its score, times this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub popularity: Option<f32>,
+}
+
+/// Neighbours where they are not given, and in catalogues where their weights would be most of the memory.
+const NEIGHBOURS: usize = 64;
+const NEIGHBOURS_OF_MANY: usize = 32;
+/// Items from which on a catalogue is large.
+const MANY_ITEMS: usize = 250_000;
+
+impl Default for Ridge {
+    fn default() -> Self {
+        Self { neighbours: 0, penalty: None, power: 0.5, weight: None, popularity: None }
+    }
+}
+
+impl Ridge {
+    /// None: the network alone.
+    pub fn none() -> Self {
+        Self { weight: Some(0.0), ..Self::default() }
+    }
+
+    /// The neighbours of an item, in a catalogue of `n_items`.
+    pub(crate) fn neighbours_for(&self, n_items: usize) -> usize {
+        match self.neighbours {
+            0 if n_items >= MANY_ITEMS => NEIGHBOURS_OF_MANY,
+            0 => NEIGHBOURS,
+            given => given,
+        }
+    }
+}
+
 /// How parameters are updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -25,7 +25,7 @@ pub enum Split {
 /// The share of a held-out user's items that is shown to the model.
 const HISTORY_SHARE: f64 = 0.8;
 /// Users with fewer items are not sampled for validation.
-const MIN_VALIDATION_HISTORY: usize = 5;
+const MIN_VALIDATION_HISTORY: usize = 2;
 
 /// The parts of a split. All of them have the whole catalogue.
 ///
@@ -116,13 +116,13 @@ impl fmt::Display for Split {
     }
 }
 
-/// Samples `n_users` users with at least 5 items and holds out `fraction` of their items, at least 1.
+/// Samples `n_users` users with at least 2 items and holds out `fraction` of their items, at least 1.
 ///
 /// Returns what remains and what was held out; both have all users and items. Fewer users are sampled where
 /// the data has fewer.
 ///
 /// # Errors
-/// [`Error::Data`] if no user has 5 items; [`Error::Config`] if `fraction` is not between 0 and 1.
+/// [`Error::Data`] if no user has 2 items; [`Error::Config`] if `fraction` is not between 0 and 1.
 pub fn hold_out(
     data: &Interactions,
     n_users: usize,
@@ -142,7 +142,7 @@ pub fn hold_out(
     if users.is_empty() {
         return Err(Error::data(
             format!("none of {} users has {MIN_VALIDATION_HISTORY} items to validate on", data.n_users()),
-            "train without validation, or read more data",
+            "train without validation (--set patience=0), or read more data",
         ));
     }
     Stream::new(seed, Purpose::Validation, 0, UserId::MAX).shuffle(&mut users);
@@ -314,11 +314,11 @@ mod tests {
         let held: Vec<usize> = (0..40).filter(|&u| !validation.row(u).items.is_empty()).collect();
         assert_eq!(held.len(), 7);
         for user in held {
-            assert!(user >= 5);
+            assert!(user >= 2);
             assert_eq!(validation.row(user).items.len(), ((user as f64 * 0.2).round() as usize).max(1));
         }
         assert!(
-            hold_out(&staircase(5, false), 7, 0.2, 5).unwrap_err().to_string().contains("none of 5 users")
+            hold_out(&staircase(2, false), 7, 0.2, 5).unwrap_err().to_string().contains("none of 2 users")
         );
         assert!(hold_out(&data, 7, 1.0, 5).is_err());
     }

@@ -11,7 +11,7 @@ pub(crate) mod topk;
 
 pub(crate) use evaluate::{evaluate, evaluate_lists};
 pub(crate) use ranking::{Rankings, rank};
-pub(crate) use scorer::{BlockScores, Scorer};
+pub(crate) use scorer::{BlockScores, Scorer, add_few};
 pub(crate) use topk::TopK;
 
 pub use crate::network::History;

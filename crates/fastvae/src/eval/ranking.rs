@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::data::ItemId;
 use crate::error::Result;
-use crate::eval::scorer::{AddScores, Scorer, Viewer};
+use crate::eval::scorer::{BlockScores, Scorer, Viewer, add_few};
 use crate::eval::topk::{Scored, TopK};
 use crate::math::MatrixView;
 use crate::math::dense::{Operand, product};
@@ -81,10 +81,9 @@ pub fn rank<'h, V: Into<Viewer<'h>>, E: AsRef<[ItemId]>, T: Send>(
                 let viewers: Vec<Viewer<'h>> = users.clone().map(|user| viewer(user).into()).collect();
                 let excluded: Vec<E> = users.map(&exclude).collect();
                 let scores = scorer.block(&viewers)?;
-                let rows = scores.rows.as_deref();
                 let (ends, best) = match &scores.products {
-                    Some((queries, items)) => scratch.rank(queries.view(), *items, rows, &excluded, k),
-                    None => scratch.rank_rows(rows, scorer.n_items(), &excluded, k),
+                    Some((queries, items)) => scratch.rank(queries.view(), *items, &scores, &excluded, k),
+                    None => scratch.rank_rows(&scores, scorer.n_items(), &excluded, k),
                 };
                 Ok(digest(Rankings { first, ends, best }))
             })
@@ -109,11 +108,12 @@ impl Scratch {
         &mut self,
         queries: MatrixView<'_>,
         items: ItemTable<'_>,
-        rows: Option<&AddScores<'_>>,
+        BlockScores { rows, few, .. }: &BlockScores<'_>,
         exclude: &[E],
         k: usize,
     ) -> (Vec<usize>, Vec<Scored>) {
         let (n_users, n_items) = (queries.rows(), items.vectors.rows());
+        let few: Option<Vec<Vec<Scored>>> = few.as_ref().map(|few| (0..n_users).map(few).collect());
         let k = k.min(n_items);
         self.scores.resize(n_users * TILE, 0.0);
         self.selections.resize_with(n_users.max(self.selections.len()), TopK::default);
@@ -140,6 +140,9 @@ impl Scratch {
                 if let Some(rows) = rows {
                     rows(user, first, scores);
                 }
+                if let Some(few) = &few {
+                    add_few(&few[user], first, scores);
+                }
                 let cursor = &mut self.cursors[user];
                 for &item in &exclude[user].as_ref()[*cursor..] {
                     let Some(score) = scores.get_mut((item as usize) - first) else { break };
@@ -161,7 +164,7 @@ impl Scratch {
     /// As [`Scratch::rank`], for scores that come user by user alone.
     fn rank_rows<E: AsRef<[ItemId]>>(
         &mut self,
-        rows: Option<&AddScores<'_>>,
+        BlockScores { rows, few, .. }: &BlockScores<'_>,
         n_items: usize,
         exclude: &[E],
         k: usize,
@@ -175,6 +178,9 @@ impl Scratch {
             scores.fill(0.0);
             if let Some(rows) = rows {
                 rows(user, 0, scores);
+            }
+            if let Some(few) = few {
+                add_few(&few(user), 0, scores);
             }
             for &item in excluded.as_ref() {
                 scores[item as usize] = f32::NEG_INFINITY;
@@ -193,7 +199,6 @@ impl Scratch {
 mod tests {
     use super::*;
     use crate::config::{Activation, Config};
-    use crate::eval::scorer::BlockScores;
     use crate::math::simd::dot;
     use crate::network::{History, Network, Parameters, encode};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::data::{IdMap, ItemId, Row, UserId};
 use crate::error::Result;
+use crate::eval::topk::Scored;
 use crate::math::{Matrix, simd};
 use crate::network::{History, Network, encode};
 use crate::proposal::ItemTable;
@@ -40,6 +41,9 @@ impl<'a> From<Row<'a>> for Viewer<'a> {
 /// `add(at, first, scores)` adds to the scores of the items from `first` on for the user at place `at` of a block.
 pub type AddScores<'a> = dyn Fn(usize, usize, &mut [f32]) + Send + Sync + 'a;
 
+/// `few(at)` is what is added to the scores of a few items, ascending, for the user at place `at` of a block.
+pub type FewScores<'a> = dyn Fn(usize) -> Vec<Scored> + Send + Sync + 'a;
+
 /// The scores of a block of users, in the parts that they are the sum of; without parts, every score is 0.
 #[derive(Default)]
 pub struct BlockScores<'a> {
@@ -47,6 +51,8 @@ pub struct BlockScores<'a> {
     pub products: Option<(Matrix, ItemTable<'a>)>,
     /// Scores that come user by user.
     pub rows: Option<Box<AddScores<'a>>>,
+    /// Scores that come user by user and item by item, for few of them.
+    pub few: Option<Box<FewScores<'a>>>,
 }
 
 impl fmt::Debug for BlockScores<'_> {
@@ -55,6 +61,7 @@ impl fmt::Debug for BlockScores<'_> {
         f.debug_struct("BlockScores")
             .field("products", &products)
             .field("rows", &self.rows.is_some())
+            .field("few", &self.few.is_some())
             .finish()
     }
 }
@@ -62,12 +69,24 @@ impl fmt::Debug for BlockScores<'_> {
 impl<'a> BlockScores<'a> {
     /// Inner products of `queries` with `items`.
     pub fn products(queries: Matrix, items: ItemTable<'a>) -> Self {
-        Self { products: Some((queries, items)), rows: None }
+        Self { products: Some((queries, items)), ..Self::default() }
     }
 
     /// Scores that come user by user.
     pub fn rows(add: impl Fn(usize, usize, &mut [f32]) + Send + Sync + 'a) -> Self {
-        Self { products: None, rows: Some(Box::new(add)) }
+        Self { rows: Some(Box::new(add)), ..Self::default() }
+    }
+
+    /// Scores of a few items, user by user.
+    pub fn few(few: impl Fn(usize) -> Vec<Scored> + Send + Sync + 'a) -> Self {
+        Self { few: Some(Box::new(few)), ..Self::default() }
+    }
+
+    /// The same scores with those of a few items added, which had none of the kind.
+    #[must_use]
+    pub fn plus_few(self, few: impl Fn(usize) -> Vec<Scored> + Send + Sync + 'a) -> Self {
+        debug_assert!(self.few.is_none(), "one part of the kind");
+        Self { few: Some(Box::new(few)), ..self }
     }
 
     /// The same scores with those of `add` added.
@@ -83,7 +102,7 @@ impl<'a> BlockScores<'a> {
         Self { rows: Some(rows), ..self }
     }
 
-    /// What is added to the products for the user at place `at`, over a catalogue of `n_items`; None where nothing is.
+    /// What the rows add to the products for the user at place `at`, over a catalogue of `n_items`; None where nothing is.
     pub fn row(&self, at: usize, n_items: usize) -> Option<Vec<f32>> {
         self.rows.as_ref().map(|add| {
             let mut row = vec![0.0; n_items];
@@ -95,15 +114,31 @@ impl<'a> BlockScores<'a> {
     /// The scores of some items for the user at place `at`.
     pub fn of_items(&self, at: usize, items: &[ItemId], n_items: usize) -> Vec<f32> {
         let row = self.row(at, n_items);
+        let few = self.few.as_ref().map(|few| few(at)).unwrap_or_default();
         let score = |&item: &ItemId| {
+            let few = few_of(&few, item);
             let item = item as usize;
             let product = self.products.as_ref().map_or(0.0, |(queries, table)| {
                 simd::dot(queries.view().row(at), table.vectors.row(item))
                     + table.bias.map_or(0.0, |bias| bias[item])
             });
-            product + row.as_ref().map_or(0.0, |row| row[item])
+            product + row.as_ref().map_or(0.0, |row| row[item]) + few
         };
         items.iter().map(score).collect()
+    }
+}
+
+/// What `few`, ascending, adds to the score of `item`.
+fn few_of(few: &[Scored], item: ItemId) -> f32 {
+    few.binary_search_by_key(&item, |scored| scored.item).map_or(0.0, |at| few[at].score)
+}
+
+/// Adds `few`, ascending, to the scores of the items from `first` on.
+pub(crate) fn add_few(few: &[Scored], first: usize, scores: &mut [f32]) {
+    let from = few.partition_point(|scored| (scored.item as usize) < first);
+    for scored in &few[from..] {
+        let Some(score) = scores.get_mut(scored.item as usize - first) else { break };
+        *score += scored.score;
     }
 }
 

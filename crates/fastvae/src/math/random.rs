@@ -36,6 +36,8 @@ pub enum Purpose {
     Diagnostics = 10,
     /// Lists drawn at a temperature.
     Recommend = 11,
+    /// Which items of a long history are paired.
+    Thin = 12,
 }
 
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];

@@ -1,5 +1,7 @@
 //! [`Description`]: where a model comes from.
 
+use std::fmt;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::baseline;
@@ -22,6 +24,9 @@ pub struct Description {
     /// What of these data it has learned from.
     #[serde(default)]
     pub learned: Option<Learned>,
+    /// What stands beside the network, where something does.
+    #[serde(default)]
+    pub blend: Option<Blend>,
     /// How well it did on the part that its epochs were chosen by.
     #[serde(default)]
     pub validation: Option<Evaluation>,
@@ -47,12 +52,91 @@ impl Description {
             settings,
             statistics: None,
             learned: None,
+            blend: None,
             validation: None,
             evaluation: None,
             measured_on: None,
             epochs: Vec::new(),
             search: None,
         }
+    }
+}
+
+/// What stands beside a network or in its place, and how it was chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Blend {
+    /// What the linear part is multiplied by.
+    pub weight: f32,
+    /// What ln(1 + count) is multiplied by.
+    pub popularity: f32,
+    /// Nearest items that each item is explained by.
+    pub neighbours: usize,
+    /// Pull of the linear part's weights to zero.
+    pub penalty: f32,
+    /// How little long histories count in it.
+    pub power: f32,
+    /// Whether the network was left out: it gained less than noise.
+    #[serde(default)]
+    pub without_network: bool,
+    /// Trainings that have chosen together, each by a validation part of its own; 0 where nothing was chosen.
+    #[serde(default)]
+    pub trainings: usize,
+    /// NDCG@50 of both on the validation part, where they were chosen on one.
+    #[serde(default)]
+    pub together: Option<f64>,
+    /// That of the network alone.
+    #[serde(default)]
+    pub network_alone: Option<f64>,
+    /// That of the linear part and popularity alone.
+    #[serde(default)]
+    pub linear_alone: Option<f64>,
+}
+
+impl Blend {
+    pub(crate) fn new(weight: f32, popularity: f32, neighbours: usize, penalty: f32, power: f32) -> Self {
+        Self {
+            weight,
+            popularity,
+            neighbours,
+            penalty,
+            power,
+            without_network: false,
+            trainings: 0,
+            together: None,
+            network_alone: None,
+            linear_alone: None,
+        }
+    }
+}
+
+impl fmt::Display for Blend {
+    /// One line: what stands there, and by which measurements.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let linear = format!("a ridge on {} nearest items, penalty {}", self.neighbours, self.penalty);
+        match (self.without_network, self.weight != 0.0) {
+            (true, true) => write!(f, "{linear}, without the network")?,
+            (true, false) => write!(f, "popularity, without the network")?,
+            (false, true) => write!(f, "the network and {} x {linear}", self.weight)?,
+            (false, false) => write!(f, "the network")?,
+        }
+        if self.popularity != 0.0 && (self.weight != 0.0 || !self.without_network) {
+            write!(f, ", {:+} x ln(1 + count)", self.popularity)?;
+        }
+        let measured = [
+            ("both", self.together),
+            ("the network alone", self.network_alone),
+            ("without it", self.linear_alone),
+        ];
+        let measured: Vec<String> =
+            measured.iter().filter_map(|(name, value)| Some(format!("{name} {:.4}", (*value)?))).collect();
+        if !measured.is_empty() {
+            write!(f, "; ndcg@50 on the validation part: {}", measured.join(", "))?;
+        }
+        if self.trainings > 1 {
+            write!(f, ", in {} trainings", self.trainings)?;
+        }
+        Ok(())
     }
 }
 

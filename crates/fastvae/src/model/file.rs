@@ -11,7 +11,8 @@
 //! | `users.offsets`, `users.items`, `users.weights` | u64, u32, f32 | optional histories, with `user_ids` as for items |
 //!
 //! and what the method has learned: the tables of [`crate::network::Tables`] by their names, or the arrays of a baseline
-//! ([`crate::baseline`]).
+//! ([`crate::baseline`]). What stands beside a network, from format 3 on, has `linear.offsets`, `.items` and `.values` (u64, u32,
+//! f32): for each item of a history, those that it speaks for.
 //!
 //! Its texts are `kind` (`model`), `format`, and `description`: a [`Description`] in JSON. In format 1, which is still
 //! read, files of baselines were of kind `baseline`.
@@ -21,12 +22,13 @@ use std::sync::Arc;
 
 use crate::baseline::{self, Method};
 use crate::error::{Error, Result};
+use crate::model::linear::Linear;
 use crate::model::{Description, Index, Model, ModelInternals, Settings, Vae};
 use crate::model_file::parts::{self, in_file};
 use crate::model_file::tensors::{TensorFile, TensorWriter};
 
 /// The version of the layout that this library writes, and the newest that it reads.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// The text `kind` of model files, and what it was for baselines in format 1.
 const KINDS: [&str; 2] = ["model", "baseline"];
@@ -49,7 +51,13 @@ impl Model {
             return Err(file.damaged(format!("the item counts are {:?}", item_counts.shape())));
         };
         let method: Box<dyn Method> = match &description.settings {
-            Settings::Vae(config) => Box::new(Vae::read(file, config, n_items)?),
+            Settings::Vae(config) => {
+                let linear = match &description.blend {
+                    Some(blend) => Some(Linear::read(file, blend, &item_counts)?),
+                    None => None,
+                };
+                Box::new(Vae::read(file, config, n_items)?.with_linear(linear))
+            }
             Settings::Baseline(settings) => baseline::read(file, settings, n_items, &item_counts)?,
         };
         let item_ids = Arc::new(in_file(file, || parts::read_ids(file, "item_ids", n_items))?);

@@ -4,6 +4,7 @@
 mod description;
 pub(crate) mod file;
 pub(crate) mod inside;
+pub(crate) mod linear;
 mod vae;
 
 use std::fmt;
@@ -20,7 +21,7 @@ use crate::index::{FirstCells, IndexSettings, InvertedMultiIndex};
 use crate::math::{ByteMatrix, simd};
 use crate::proposal::ItemTable;
 
-pub use description::{Calibration, Description, EpochRecord, Learned, ProposalDiagnostics, Settings};
+pub use description::{Blend, Calibration, Description, EpochRecord, Learned, ProposalDiagnostics, Settings};
 
 pub(crate) use inside::ModelInternals;
 pub(crate) use vae::Vae;

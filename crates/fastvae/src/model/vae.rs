@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::eval::{BlockScores, Scorer, Viewer};
 use crate::math::dense::{Operand, product};
 use crate::math::{Matrix, simd};
+use crate::model::linear::Linear;
 use crate::model_file::parts::{read_tables, write_tables};
 use crate::model_file::tensors::{TensorFile, TensorWriter};
 use crate::network::{History, Network, Parameters, Shape, Tables, bag};
@@ -18,6 +19,9 @@ pub(crate) struct Vae {
     activation: Activation,
     tables: Tables<Table>,
     shapes: Tables<Shape>,
+    linear: Option<Linear>,
+    /// The popularity term beside the learned biases, where there is one.
+    bias: Option<Vec<f32>>,
 }
 
 impl Vae {
@@ -27,7 +31,17 @@ impl Vae {
             activation: config.activation,
             tables: parameters.map(|_, table| Table::Memory(table)),
             shapes,
+            linear: None,
+            bias: None,
         }
+    }
+
+    /// The same network with what stands beside it.
+    pub(crate) fn with_linear(mut self, linear: Option<Linear>) -> Self {
+        self.bias =
+            linear.as_ref().and_then(|linear| linear.bias_beside(self.as_network().item_table().bias));
+        self.linear = linear;
+        self
     }
 
     pub(crate) fn read(file: &TensorFile, config: &Config, n_items: usize) -> Result<Self> {
@@ -37,11 +51,17 @@ impl Vae {
         let config = &Config { item_bias: file.contains("item_bias"), ..config.clone() };
         let shapes = Tables::<Shape>::of(config, n_items);
         let tables = read_tables(file, "", shapes)?.map(|_, array| Table::File(array));
-        Ok(Self { activation: config.activation, tables, shapes })
+        Ok(Self { activation: config.activation, tables, shapes, linear: None, bias: None })
     }
 
     fn as_network(&self) -> Network<'_> {
         Network { activation: self.activation, tables: self.tables.as_ref().map(|_, table| table.view()) }
+    }
+
+    /// The item vectors, with all that is added to their products for everyone.
+    fn table(&self) -> ItemTable<'_> {
+        let table = self.as_network().item_table();
+        ItemTable { bias: self.bias.as_deref().or(table.bias), ..table }
     }
 
     /// Row j is the query of the history without its item j; the last row that of the whole history.
@@ -94,13 +114,16 @@ impl Scorer for Vae {
     }
 
     fn block<'a>(&'a self, viewers: &'a [Viewer<'a>]) -> Result<BlockScores<'a>> {
-        let network = self.as_network();
-        let queries = crate::network::encode(network, viewers.len(), |row| viewers[row].history);
-        Ok(BlockScores::products(queries, network.item_table()))
+        let queries = crate::network::encode(self.as_network(), viewers.len(), |row| viewers[row].history);
+        let scores = BlockScores::products(queries, self.table());
+        Ok(match &self.linear {
+            Some(linear) => linear.beside(scores, viewers),
+            None => scores,
+        })
     }
 
     fn item_table(&self) -> Option<ItemTable<'_>> {
-        Some(self.as_network().item_table())
+        Some(self.table())
     }
 }
 
@@ -111,6 +134,9 @@ impl Method for Vae {
 
     fn write<'a>(&'a self, writer: &mut TensorWriter<'a>) {
         write_tables(writer, "", self.as_network().tables, self.shapes);
+        if let Some(linear) = &self.linear {
+            linear.write(writer);
+        }
     }
 
     fn nobody(&self) -> Option<Fallback> {
@@ -128,6 +154,9 @@ impl Method for Vae {
             for row in 0..n {
                 lost.row_mut(row)[column] = whole - simd::dot(queries.view().row(row), vector);
             }
+        }
+        if let Some(linear) = &self.linear {
+            linear.add_contributions(viewer.history, items, &mut lost);
         }
         Ok(lost)
     }

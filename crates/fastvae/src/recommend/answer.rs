@@ -4,7 +4,7 @@ use crate::baseline::Fallback;
 use crate::data::ItemId;
 use crate::error::Result;
 use crate::eval::scan::{Wanted, add_bias, best, best_each, best_of};
-use crate::eval::{Scored, Scorer, Viewer};
+use crate::eval::{Scored, Scorer, Viewer, add_few};
 use crate::math::{dots, simd};
 use crate::model::{Model, ModelInternals};
 use crate::network::History;
@@ -66,6 +66,8 @@ struct Ready<'q> {
     query: Option<Vec<f32>>,
     /// What is added to that, for every item.
     row: Option<Vec<f32>>,
+    /// What is added to that, for a few items, ascending.
+    few: Vec<Scored>,
     fallback: Option<Fallback>,
     /// Items of the list before it is made diverse.
     n: usize,
@@ -100,7 +102,9 @@ impl Model {
             let list = match &ready.way {
                 Way::Everywhere => scanned.next().expect("a list for each that is looked for everywhere"),
                 Way::Among => self.best_among(&ready, ready.allowed.only.as_deref().unwrap_or_default()),
-                Way::Cells => search::best(self, ready.query(), ready.n, &ready.allowed.excluded)?,
+                Way::Cells => {
+                    search::best(self, ready.query(), &ready.few, ready.n, &ready.allowed.excluded)?
+                }
             };
             let items = match ready.list.knobs.diversity > 0.0 {
                 true => self.diversified(&list, ready.list.n, ready.list.knobs.diversity)?,
@@ -196,6 +200,7 @@ impl Model {
         let scores = self.block(&viewers)?;
         let query = scores.products.as_ref().map(|(queries, _)| queries.view().row(0).to_vec());
         let row = scores.row(0, n_items);
+        let few = scores.few.as_ref().map(|few| few(0)).unwrap_or_default();
         drop(scores);
         let fallback = self.fallback(&viewers[0]);
         let loose = 2 * allowed.excluded.len() < n_items;
@@ -209,7 +214,7 @@ impl Model {
             true => list.n.saturating_mul(CANDIDATES_EACH).max(CANDIDATES),
             false => list.n,
         };
-        Ok(Ready { allowed, viewer: user, list, query, row, fallback, n, way })
+        Ok(Ready { allowed, viewer: user, list, query, row, few, fallback, n, way })
     }
 
     /// Where the model has a small copy of the item vectors, candidates come from that and are scored again in full
@@ -373,6 +378,7 @@ impl Ready<'_> {
         if let Some(row) = &self.row {
             simd::axpy(1.0, &row[first..first + scores.len()], scores);
         }
+        add_few(&self.few, first, scores);
     }
 }
 

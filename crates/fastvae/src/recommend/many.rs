@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::data::{IdMap, ItemId};
 use crate::error::{Error, Result};
-use crate::eval::{BlockScores, Rankings, Scorer, Viewer, rank};
+use crate::eval::{BlockScores, Rankings, Scored, Scorer, Viewer, rank};
 use crate::math::Matrix;
 use crate::model::Model;
 use crate::network::History;
@@ -120,11 +120,21 @@ impl Scorer for Selection<'_> {
     }
 
     fn block<'a>(&'a self, viewers: &'a [Viewer<'a>]) -> Result<BlockScores<'a>> {
-        let BlockScores { products, rows } = self.model.block(viewers)?;
+        let BlockScores { products, rows, few } = self.model.block(viewers)?;
         let products = products.zip(self.table.as_ref()).map(|((queries, _), (vectors, bias))| {
             (queries, ItemTable { vectors: vectors.view(), bias: bias.as_deref() })
         });
-        let selected = BlockScores { products, rows: None };
+        let mut selected = BlockScores { products, ..BlockScores::default() };
+        if let Some(few) = few {
+            selected = selected.plus_few(move |at| {
+                // Both ascend, so places do too.
+                let place = |scored: Scored| {
+                    let place = self.items.binary_search(&scored.item).ok()?;
+                    Some(Scored { item: place as ItemId, ..scored })
+                };
+                few(at).into_iter().filter_map(place).collect()
+            });
+        }
         Ok(match rows {
             None => selected,
             Some(rows) => selected.plus(move |at, first, scores| {

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::data::{Interactions, ItemId};
 use crate::error::{Error, Result};
 use crate::eval::scan::{best as best_by, logits};
-use crate::eval::{Scored, Scorer, TopK, Viewer};
+use crate::eval::{Scored, Scorer, TopK, Viewer, add_few};
 use crate::index::MultiSequence;
 use crate::math::{Purpose, Stream, dots};
 use crate::model::{Calibration, Index, Model};
@@ -70,15 +70,30 @@ impl<'m> Searched<'m> {
         MultiSequence::new(&self.index.cells, &self.index.first_cells, query)
     }
 
-    /// In which place, counted over cells in their order for `query`, the cell of each of its exact best k comes.
-    fn ranks(&self, Query { history, query, .. }: &Query, k: usize) -> Vec<usize> {
+    /// The products of `query` with `candidates`, and their biases.
+    fn logits_of(&self, candidates: &[ItemId], query: &[f32], scores: &mut Vec<f32>) {
+        scores.resize(candidates.len(), 0.0);
+        dots::gather_dots(self.items.vectors, candidates, query, scores);
+        if let Some(bias) = self.items.bias {
+            scores.iter_mut().zip(candidates).for_each(|(score, &item)| *score += bias[item as usize]);
+        }
+    }
+
+    /// In which place, counted over cells in their order for `query`, the cell of each of its exact best k comes; those that
+    /// are scored beside the cells come first.
+    fn ranks(&self, Query { history, query, few }: &Query, k: usize) -> Vec<usize> {
         let expected = best_by(self.model.n_items(), k, history, |first, scores| {
             logits(self.items, query, first, scores);
+            add_few(few, first, scores);
         });
         let cell_of = self.index.cells.lists().cell_of();
-        let mut wanted: Vec<usize> =
-            expected.iter().map(|scored| cell_of[scored.item as usize] as usize).collect();
-        let mut ranks = Vec::with_capacity(wanted.len());
+        let beside = |item: ItemId| few.binary_search_by_key(&item, |scored| scored.item).is_ok();
+        let mut ranks: Vec<usize> = expected.iter().filter(|scored| beside(scored.item)).map(|_| 0).collect();
+        let mut wanted: Vec<usize> = expected
+            .iter()
+            .filter(|scored| !beside(scored.item))
+            .map(|scored| cell_of[scored.item as usize] as usize)
+            .collect();
         for (rank, cell) in self.cells(query).enumerate() {
             let before = wanted.len();
             wanted.retain(|&other| other != cell);
@@ -93,7 +108,15 @@ impl<'m> Searched<'m> {
 
 /// The best `n` for `query` among the visited cells, without the ascending `excluded`: exactly `n`, or all that
 /// are allowed where these are fewer. More cells are visited where `n` is larger than the calibrated k.
-pub(super) fn best(model: &Model, query: &[f32], n: usize, excluded: &[ItemId]) -> Result<Vec<Scored>> {
+///
+/// `few` adds to the scores of a few items, ascending: those are scored beside the cells, wherever they lie.
+pub(super) fn best(
+    model: &Model,
+    query: &[f32],
+    few: &[Scored],
+    n: usize,
+    excluded: &[ItemId],
+) -> Result<Vec<Scored>> {
     let (Some(searched), Some(calibration)) = (Searched::of(model), model.description().search) else {
         return Err(Error::data("the model has no calibrated index to search", "ask for an exact list"));
     };
@@ -101,17 +124,19 @@ pub(super) fn best(model: &Model, query: &[f32], n: usize, excluded: &[ItemId]) 
     let mut top = TopK::default();
     top.reset(n.min(model.n_items()));
     let mut scores = Vec::new();
+    let items: Vec<ItemId> = few.iter().map(|scored| scored.item).collect();
+    searched.logits_of(&items, query, &mut scores);
+    scores.iter_mut().zip(few).for_each(|(score, few)| *score += few.score);
+    top.offer_any(&items, &scores, |item| excluded.binary_search(&item).is_err());
     for (visited, cell) in searched.cells(query).enumerate() {
         if visited >= cells && top.is_full() {
             break;
         }
         let candidates = searched.index.cells.lists().items(cell);
-        scores.resize(candidates.len(), 0.0);
-        dots::gather_dots(searched.items.vectors, candidates, query, &mut scores);
-        if let Some(bias) = searched.items.bias {
-            scores.iter_mut().zip(candidates).for_each(|(score, &item)| *score += bias[item as usize]);
-        }
-        top.offer_any(candidates, &scores, |item| excluded.binary_search(&item).is_err());
+        searched.logits_of(candidates, query, &mut scores);
+        top.offer_any(candidates, &scores, |item| {
+            excluded.binary_search(&item).is_err() && items.binary_search(&item).is_err()
+        });
     }
     let mut best = Vec::new();
     top.drain_into(&mut best);
@@ -163,6 +188,8 @@ pub(super) fn calibrate(
 struct Query {
     history: Vec<ItemId>,
     query: Vec<f32>,
+    /// What is added to the scores of a few items, ascending.
+    few: Vec<Scored>,
 }
 
 /// The query of some user; where there is none, of two to twelve items drawn by their counts. None for somebody whom the
@@ -196,7 +223,8 @@ fn sample(model: &Model, users: Option<&Interactions>, part: u32, query: u32) ->
     let viewers = [viewer];
     let scores = model.block(&viewers)?;
     let query = scores.products.as_ref().map(|(queries, _)| queries.view().row(0).to_vec());
-    Ok(query.map(|query| Query { history: viewer.history.items.to_vec(), query }))
+    let few = scores.few.as_ref().map(|few| few(0)).unwrap_or_default();
+    Ok(query.map(|query| Query { history: viewer.history.items.to_vec(), query, few }))
 }
 
 /// Two to twelve items drawn by their counts, ascending.

@@ -134,7 +134,9 @@ impl Training {
             let problem = format!("is not a checkpoint of this version ({found}, expected {FORMAT})");
             return Err(Error::model_file(path, problem, "start the training anew"));
         }
-        same_settings(config, &metadata(&file, "config")?)?;
+        let data = data.into();
+        let settled = config.for_data(data.n_users(), data.n_items());
+        same_settings(&settled, &metadata(&file, "config")?)?;
         let mut run = Self::new(data, config, options)?;
         if let Some(difference) = Fingerprints::of(&run).difference(&metadata(&file, "data")?) {
             let remedy = "give the data and options of the interrupted run";

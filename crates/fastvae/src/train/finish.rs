@@ -10,6 +10,7 @@ use crate::data::{Interactions, Statistics, Titles};
 use crate::error::Result;
 use crate::model::{Description, Learned, Model, Vae};
 use crate::recommend::SearchOptions;
+use crate::train::blend::Solved;
 use crate::train::{Event, TrainOptions, Training, TrainingInternals};
 
 /// What a model is given when its training ends.
@@ -79,12 +80,12 @@ impl Training {
     /// # Errors
     /// What the device and the index report; [`crate::Error::Data`] if data or titles are of other items.
     pub fn finish(mut self, with: Finish) -> Result<Model> {
-        let chosen = self.best().map(|best| best.epoch);
         // Stopped within its second phase, a run leaves what the first has chosen.
         let refit = self.refits() && self.is_finished();
         let learned_from = Arc::clone(if refit { self.learned_part() } else { self.train_part() });
         let epochs = match self.best.is_some() || refit {
-            true => chosen.unwrap_or(self.config.epochs),
+            true if refit => self.chosen_epochs(),
+            true => self.best().map_or(self.config.epochs, |best| best.epoch),
             false => self.progress.epoch,
         };
         let all = with.data.as_ref().unwrap_or(&learned_from).n_interactions();
@@ -97,7 +98,8 @@ impl Training {
         if self.best.is_none() {
             self.backend.download(&mut self.state, Part::Parameters)?;
         }
-        let Self { config, state, backend, pool, progress, best, .. } = self;
+        self.solve()?;
+        let Self { config, state, backend, pool, progress, best, solved, .. } = self;
         drop(backend);
         let mut description = Description::new(config.clone().into());
         description.validation = progress.validation;
@@ -105,8 +107,17 @@ impl Training {
         if let Some((evaluation, measured_on)) = progress.evaluation {
             (description.evaluation, description.measured_on) = (Some(evaluation), Some(measured_on));
         }
+        description.blend = progress.blend.and_then(|chosen| chosen.blend);
         let parameters = best.unwrap_or(state.parameters);
-        let method = Box::new(Vae::new(&config, parameters));
+        let linear = match solved {
+            Some(Solved::Alone(method, settings)) => {
+                description.settings = settings.into();
+                return pool.install(|| finish(method, &learned_from, description, learned, with));
+            }
+            Some(Solved::Beside(linear)) => Some(linear),
+            None => None,
+        };
+        let method = Box::new(Vae::new(&config, parameters).with_linear(linear));
         pool.install(|| finish(method, &learned_from, description, learned, with))
     }
 }

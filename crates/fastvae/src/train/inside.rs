@@ -42,6 +42,9 @@ pub trait TrainingInternals {
     /// Whether the model is trained again once the epochs are chosen.
     fn refits(&self) -> bool;
 
+    /// Epochs of that training.
+    fn refit_epochs(&self) -> usize;
+
     /// What the run is doing.
     fn phase(&self) -> Phase;
 
@@ -108,6 +111,10 @@ impl TrainingInternals for Training {
 
     fn refits(&self) -> bool {
         self.refit.is_some()
+    }
+
+    fn refit_epochs(&self) -> usize {
+        self.chosen_epochs()
     }
 
     fn phase(&self) -> Phase {

@@ -6,6 +6,7 @@
 //! A run has a phase that chooses its epochs by a validation part, and, where that part is more than a little of the data
 //! ([`Refit`]), another that trains the same settings and epochs on everything.
 
+pub(crate) mod blend;
 mod checkpoint;
 mod diagnostics;
 pub(crate) mod finish;
@@ -26,15 +27,24 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{self, Backend, Part, RunState, StepContext, StepReport};
-use crate::config::Config;
+use crate::config::{Activation, Config};
 use crate::data::split::hold_out;
 use crate::data::{Interactions, UserId};
 use crate::error::{Error, Result};
 use crate::eval::{Estimate, Evaluation, Metric, evaluate, evaluate_lists};
 use crate::math::{Purpose, Stream};
+use crate::model::Blend;
+use crate::model::linear::Blended;
 use crate::network::Parameters;
 use crate::resources;
 
+use blend::{Chosen, Solved, Trained};
+
+/// Users that are validated on in data of fewer than [`MANY_USERS`], where everything is learned again from all of them.
+const ENOUGH_USERS: usize = 2000;
+const MANY_USERS: usize = 20_000;
+/// Trainings on different parts that choose together, at most, where one has fewer than [`ENOUGH_USERS`] to choose by.
+const MOST_TRIALS: usize = 8;
 /// Share of a validation user's items that is held out.
 const VALIDATION_SHARE: f64 = 0.2;
 /// Share of the interactions that a validation part may keep from the model.
@@ -73,6 +83,8 @@ pub struct Training {
     /// What is learned from first: the data less the validation part.
     train: Arc<Interactions>,
     validation: Option<Arc<Interactions>>,
+    /// All that was given: what the linear part learns from, where nothing is learned again.
+    data: Arc<Interactions>,
     /// What is learned from again.
     refit: Option<Arc<Interactions>>,
     metrics: Vec<Metric>,
@@ -84,6 +96,8 @@ pub struct Training {
     progress: Progress,
     /// The parameters of the best validation, where there is one; in the second phase what the first has chosen.
     best: Option<Parameters>,
+    /// The linear part that was chosen, solved on everything, once it was asked for.
+    solved: Option<Solved>,
     /// Whether the backend has begun the epoch under way.
     under_way: bool,
 }
@@ -114,6 +128,8 @@ struct Progress {
     records: Vec<EpochRecord>,
     /// What was measured on the validation part once the epochs were chosen.
     validation: Option<Evaluation>,
+    /// What stands beside the network, once that was chosen.
+    blend: Option<Chosen>,
     /// What was measured on other held-out data, and on which.
     evaluation: Option<(Evaluation, String)>,
 }
@@ -145,6 +161,15 @@ pub struct BestEpoch {
     pub epoch: usize,
     /// Its [`VALIDATION_METRIC`].
     pub value: f64,
+}
+
+/// Users that a validation part is held out of, where they have enough items.
+fn validation_users(config: &Config, n_users: usize) -> usize {
+    match config.validation_users {
+        0 if n_users < MANY_USERS => ENOUGH_USERS,
+        0 => ENOUGH_USERS / 2,
+        given => given,
+    }
 }
 
 /// Refuses data that nothing can be learned from.
@@ -189,6 +214,7 @@ impl Training {
         let data = data.into();
         config.validate()?;
         check_data(&data)?;
+        let config = &config.for_data(data.n_users(), data.n_items());
         let TrainOptions { validation, refit, metrics } = options;
         let (train, validation, held_out) = match validation {
             Some(part) => {
@@ -197,7 +223,7 @@ impl Training {
             }
             None if config.patience == 0 => (Arc::clone(&data), None, 0),
             None => {
-                let n_users = config.validation_users.min(data.n_users().div_ceil(10));
+                let n_users = validation_users(config, data.n_users());
                 let (train, part) = hold_out(&data, n_users, VALIDATION_SHARE, config.seed)?;
                 let held_out = part.n_interactions();
                 (Arc::new(train), Some(Arc::new(part)), held_out)
@@ -216,7 +242,7 @@ impl Training {
             }
             Refit::On(all) => Some(all),
             Refit::WhereItMatters if held_out as f64 > LEFT_ASIDE * data.n_interactions() as f64 => {
-                Some(data)
+                Some(Arc::clone(&data))
             }
             Refit::WhereItMatters | Refit::Never => None,
         };
@@ -238,6 +264,7 @@ impl Training {
             users: active(&train),
             train,
             validation,
+            data,
             refit,
             metrics,
             state,
@@ -245,6 +272,7 @@ impl Training {
             pool,
             progress: Progress::default(),
             best: None,
+            solved: None,
             under_way: false,
         })
     }
@@ -294,6 +322,20 @@ impl Training {
         test: &Interactions,
         metrics: &[Metric],
     ) -> Result<Evaluation> {
+        if self.blend().is_some() {
+            self.solve()?;
+            let solved = self.solved.take();
+            let measured = match solved.as_ref().expect("it was just solved") {
+                Solved::Beside(linear) => self.with_parameters(|network| {
+                    evaluate(Blended::of(network, linear), histories, test, metrics)
+                })?,
+                Solved::Alone(method, _) => {
+                    self.pool.install(|| evaluate(&**method, histories, test, metrics))
+                }
+            };
+            self.solved = solved;
+            return measured;
+        }
         let Self { backend, best, pool, .. } = self;
         let best = best.as_ref();
         let ranked = pool.install(|| {
@@ -307,13 +349,13 @@ impl Training {
 
     /// Whether the phase under way needs no other epoch.
     fn has_all_epochs(&self) -> bool {
-        let Progress { phase, epoch, waited, best, .. } = self.progress;
+        let Progress { phase, epoch, waited, .. } = self.progress;
         match phase {
             Phase::Choosing => {
                 epoch >= self.config.epochs || (self.config.patience > 0 && waited >= self.config.patience)
             }
             Phase::Chosen => true,
-            Phase::Refit => epoch >= best.map_or(self.config.epochs, |best| best.epoch),
+            Phase::Refit => epoch >= self.chosen_epochs(),
         }
     }
 
@@ -403,9 +445,69 @@ impl Training {
             if !metrics.contains(&VALIDATION_METRIC) {
                 metrics.push(VALIDATION_METRIC);
             }
+            let config = self.config.clone();
+            let trials = self.trials(&part)?;
+            let (mut chosen, weights) = self.with_parameters(|network| {
+                let own = Trained { network, train: &train, part: &part };
+                let others = trials.iter().map(|trial| trial.trained(config.activation));
+                blend::choose(&std::iter::once(own).chain(others).collect::<Vec<_>>(), &config)
+            })??;
+            if let (Some(own), false) = (self.progress.best, trials.is_empty()) {
+                let epochs = trials.iter().map(|trial| trial.epoch).sum::<usize>() + own.epoch;
+                chosen.epochs = Some((epochs as f64 / (trials.len() + 1) as f64).round() as usize);
+            }
+            // Measured as it was chosen, without the validation part; what is kept learns from that too.
+            self.solved = self.pool.install(|| chosen.solved_already(&train, weights))?;
+            if chosen.is_without_network() {
+                self.refit = None;
+            }
+            self.progress.blend = Some(chosen);
             self.progress.validation = Some(self.evaluate(&train, &part, &metrics)?);
+            self.solved = None;
+        } else {
+            let blend = blend::unchosen(&self.config, self.data.n_items());
+            self.progress.blend = Some(Chosen { blend, ..Chosen::default() });
         }
         self.progress.phase = Phase::Chosen;
+        Ok(())
+    }
+
+    /// More trainings like this one, each with another part held out, where one part is too few users to choose by.
+    ///
+    /// Data of so few users are learned from in seconds, so nobody is told of their steps, and a run that is interrupted
+    /// meanwhile does them again.
+    fn trials(&self, part: &Interactions) -> Result<Vec<Trial>> {
+        let n_users = active(part).len();
+        let again = matches!(&self.refit, Some(all) if Arc::ptr_eq(all, &self.data));
+        let n = match again && !Arc::ptr_eq(&self.train, &self.data) && self.config.ridge.weight.is_none() {
+            true => ENOUGH_USERS.div_ceil(n_users.max(1)).min(MOST_TRIALS),
+            false => 1,
+        };
+        let seeds = (1..n as u64).map(|trial| self.config.seed.wrapping_add(trial << 32));
+        seeds.map(|seed| Trial::run(&self.data, &Config { seed, ..self.config.clone() })).collect()
+    }
+
+    /// Epochs of a training on everything.
+    fn chosen_epochs(&self) -> usize {
+        let together = self.progress.blend.as_ref().and_then(|chosen| chosen.epochs);
+        together.or(self.progress.best.map(|best| best.epoch)).unwrap_or(self.config.epochs)
+    }
+
+    /// What stands beside the network or in its place, once that was chosen; None where the network stands alone.
+    pub fn blend(&self) -> Option<&Blend> {
+        self.progress.blend.as_ref()?.blend.as_ref()
+    }
+
+    /// Solves the linear part on all that may be learned from.
+    fn solve(&mut self) -> Result<()> {
+        let Some(chosen) = self.progress.blend.as_ref().filter(|_| self.solved.is_none()) else {
+            return Ok(());
+        };
+        let data = match (self.progress.phase, &self.refit) {
+            (Phase::Refit, Some(data)) => data,
+            _ => &self.data,
+        };
+        self.solved = self.pool.install(|| chosen.solved(data))?;
         Ok(())
     }
 
@@ -422,12 +524,14 @@ impl Training {
         self.backend.restart(Arc::clone(&data), &self.state)?;
         self.users = active(&data);
         self.under_way = false;
+        self.solved = None;
         let progress = &mut self.progress;
         *progress = Progress {
             phase: Phase::Refit,
             best: progress.best,
             records: std::mem::take(&mut progress.records),
             validation: progress.validation.take(),
+            blend: progress.blend.take(),
             evaluation: progress.evaluation.take(),
             ..Progress::default()
         };
@@ -543,6 +647,33 @@ impl Training {
         let data = if self.progress.phase == Phase::Refit { self.refit.as_ref() } else { None };
         let data = data.unwrap_or(&self.train);
         Ok(pool.install(|| diagnostics::diagnose(config, state, data, users, epoch)))
+    }
+}
+
+/// What a training on another part has chosen.
+struct Trial {
+    parameters: Parameters,
+    train: Arc<Interactions>,
+    part: Arc<Interactions>,
+    epoch: usize,
+}
+
+impl Trial {
+    fn run(data: &Arc<Interactions>, config: &Config) -> Result<Self> {
+        let options = TrainOptions { refit: Refit::Never, ..TrainOptions::default() };
+        let mut run = Training::new(Arc::clone(data), config, options)?;
+        while !run.has_all_epochs() {
+            run.advance()?;
+        }
+        run.parameters()?;
+        let epoch = run.progress.best.map_or(run.progress.epoch, |best| best.epoch);
+        let Training { best, state, train, validation, .. } = run;
+        let part = validation.expect("a part was held out, as of the run that this one is like");
+        Ok(Self { parameters: best.unwrap_or(state.parameters), train, part, epoch })
+    }
+
+    fn trained(&self, activation: Activation) -> Trained<'_> {
+        Trained { network: self.parameters.network(activation), train: &self.train, part: &self.part }
     }
 }
 

@@ -39,11 +39,18 @@ fn changes(kind: Kind) -> Vec<Value> {
             vec![json!({}), json!({ "weighting": "cosine" }), json!({ "weighting": "bm25" })]
         }
         Kind::Ease => [400.0, 100.0, 1600.0].map(|l| json!({ "regularization": l })).to_vec(),
+        Kind::ItemRidge => vec![
+            json!({}),
+            json!({ "penalty": 15.0 }),
+            json!({ "penalty": 150.0 }),
+            json!({ "neighbours": 32, "penalty": 20.0 }),
+            json!({ "power": 0.0 }),
+        ],
         Kind::Wrmf => vec![
             json!({}),
-            json!({ "regularization": 0.01 }),
+            json!({ "regularization": 0.003 }),
             json!({ "alpha": 40.0 }),
-            json!({ "factors": 64, "regularization": 0.01 }),
+            json!({ "factors": 32, "regularization": 0.03 }),
         ],
         Kind::Bpr | Kind::Warp | Kind::Aobpr | Kind::Dns | Kind::Pris | Kind::Sa => {
             vec![json!({}), json!({ "regularization": 0.02 }), json!({ "regularization": 0.05 })]

@@ -239,6 +239,9 @@ impl Report<'_> {
                 },
             ),
         ];
+        if let Some(blend) = &description.blend {
+            rows.push(("chosen", blend.to_string()));
+        }
         if let Some(learned) = &description.learned {
             let more = match self.parts.test {
                 Some(_)

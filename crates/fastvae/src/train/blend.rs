@@ -1,0 +1,359 @@
+//! What stands beside the network, chosen on the validation part: the penalty and weight of the linear part, and a weight on
+//! popularity. None of it is ever chosen on test data.
+//!
+//! The network is done by then, so every candidate is a sum of the same parts: a user's scores by the network are worked out
+//! once, and what few items the linear part adds to are ranked beside the best of the others.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::baseline::co_counts::{CoCounts, item_value};
+use crate::baseline::item_ridge::solve;
+use crate::baseline::item_weights::ItemWeights;
+use crate::baseline::{self, ItemRidgeSettings, Method};
+use crate::config::{Config, Ridge};
+use crate::control::Control;
+use crate::data::{Interactions, ItemId};
+use crate::error::Result;
+use crate::eval::metrics::Yardstick;
+use crate::eval::paired::PairedDifference;
+use crate::eval::{Scored, Scorer, TopK, Viewer};
+use crate::model::Blend;
+use crate::model::linear::Linear;
+use crate::network::Network;
+use crate::train::VALIDATION_METRIC;
+
+/// Pulls of the weights to zero that are tried, in interactions, and another in catalogues where that costs little: dense
+/// data want it.
+const PENALTIES: [f32; 4] = [10.0, 30.0, 80.0, 200.0];
+const LARGE_PENALTY: f32 = 500.0;
+const FEW_ITEMS: usize = 10_000;
+/// Items up to which each is also explained by all others: one inverse for all of them.
+const FEW_ENOUGH_FOR_ALL: usize = 1000;
+/// Weights of the linear part that are tried; the network's scores are logits.
+const WEIGHTS: [f32; 13] = [0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 36.0, 54.0];
+/// Weights on ln(1 + count) that are tried, beside the network and beside the linear part alone.
+const POPULARITIES: [f32; 7] = [-0.2, -0.1, 0.05, 0.1, 0.2, 0.4, 0.8];
+const POPULARITIES_ALONE: [f32; 6] = [1e-6, 0.001, 0.003, 0.01, 0.03, 0.1];
+/// The weight of the linear part where there is no validation part to choose it on.
+const UNCHOSEN_WEIGHT: f32 = 8.0;
+/// The pull where it is not chosen.
+const UNCHOSEN_PENALTY: f32 = 50.0;
+/// Users whose lists are ranked together.
+const BLOCK: usize = 16;
+
+/// The neighbours that are tried in a catalogue of `n_items`, each with its penalties: what is given, or some.
+pub(crate) fn grid(ridge: &Ridge, n_items: usize) -> Vec<(usize, Vec<f32>)> {
+    let penalties = match ridge.penalty {
+        Some(given) => vec![given],
+        None if n_items <= FEW_ITEMS => PENALTIES.into_iter().chain([LARGE_PENALTY]).collect(),
+        None => PENALTIES.to_vec(),
+    };
+    let nearest = ridge.neighbours_for(n_items);
+    let all = n_items.max(2) - 1;
+    match ridge.neighbours == 0 && all > nearest && n_items <= FEW_ENOUGH_FOR_ALL {
+        true => vec![(nearest, penalties.clone()), (all, penalties)],
+        false => vec![(nearest, penalties)],
+    }
+}
+
+/// A network, what it learned from, and the part that it is measured on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trained<'t> {
+    pub network: Network<'t>,
+    pub train: &'t Interactions,
+    pub part: &'t Interactions,
+}
+
+/// One way to add up the parts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Candidate {
+    /// Which of the solved linear parts.
+    ridge: usize,
+    network: bool,
+    weight: f32,
+    popularity: f32,
+}
+
+/// What was chosen, before the linear part is solved on everything.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Chosen {
+    /// None where the network stands alone.
+    pub blend: Option<Blend>,
+    /// Epochs of a training on everything, where more than one training has chosen them.
+    pub epochs: Option<usize>,
+}
+
+impl Chosen {
+    pub(super) fn is_without_network(&self) -> bool {
+        self.blend.is_some_and(|blend| blend.without_network)
+    }
+
+    /// What scores beside the network, or in its place, solved on `data`; None where the network stands alone.
+    pub(super) fn solved(&self, data: &Interactions) -> Result<Option<Solved>> {
+        let Some(blend) = &self.blend else { return Ok(None) };
+        if !blend.without_network {
+            return Ok(Some(Solved::Beside(Linear::solved(blend, data))));
+        }
+        let settings = match blend.weight {
+            0.0 => baseline::Settings::Popularity,
+            _ => baseline::Settings::ItemRidge(ItemRidgeSettings {
+                neighbours: blend.neighbours,
+                penalty: blend.penalty,
+                power: blend.power,
+                popularity: blend.popularity,
+            }),
+        };
+        let (method, settings) = baseline::learn(data, &settings, &mut |_| Control::Continue)?;
+        Ok(Some(Solved::Alone(method, settings)))
+    }
+
+    /// As [`Chosen::solved`], where the linear part of `data` is there.
+    pub(super) fn solved_already(
+        &self,
+        data: &Interactions,
+        weights: Option<ItemWeights>,
+    ) -> Result<Option<Solved>> {
+        match &self.blend {
+            Some(blend) if !blend.without_network && weights.is_some() => {
+                let weights = weights.filter(|_| blend.weight != 0.0);
+                Ok(Some(Solved::Beside(Linear::of(blend, weights, &data.item_counts()))))
+            }
+            _ => self.solved(data),
+        }
+    }
+}
+
+/// What was chosen, solved.
+#[derive(Debug)]
+pub(super) enum Solved {
+    /// It stands beside the network.
+    Beside(Linear),
+    /// It is better without the network.
+    Alone(Box<dyn Method>, baseline::Settings),
+}
+
+/// What is asked for where nothing can be chosen: no validation part, or all weights given.
+pub(super) fn unchosen(config: &Config, n_items: usize) -> Option<Blend> {
+    let ridge = &config.ridge;
+    let (weight, popularity) = (ridge.weight.unwrap_or(UNCHOSEN_WEIGHT), ridge.popularity.unwrap_or(0.0));
+    let penalty = ridge.penalty.unwrap_or(UNCHOSEN_PENALTY);
+    let blend = Blend::new(weight, popularity, ridge.neighbours_for(n_items), penalty, ridge.power);
+    (weight != 0.0 || popularity != 0.0).then_some(blend)
+}
+
+/// Chooses by all of `trained` together; and the linear part that was chosen, of the first of them.
+pub(super) fn choose(trained: &[Trained<'_>], config: &Config) -> Result<(Chosen, Option<ItemWeights>)> {
+    let ridge = &config.ridge;
+    let n_items = trained[0].train.n_items();
+    // The pure network was asked for.
+    if ridge.weight == Some(0.0) {
+        let blend = unchosen(config, n_items);
+        return Ok((Chosen { blend, ..Chosen::default() }, None));
+    }
+    let grid = grid(ridge, n_items);
+    let linears: Vec<(usize, f32)> =
+        grid.iter().flat_map(|(n, penalties)| penalties.iter().map(|&penalty| (*n, penalty))).collect();
+    let solved = |trained: &Trained<'_>| -> Vec<ItemWeights> {
+        let counts = CoCounts::of(trained.train, ridge.power);
+        grid.iter().flat_map(|(neighbours, penalties)| solve(&counts, *neighbours, penalties)).collect()
+    };
+    let mut trials: Vec<Trial<'_>> =
+        trained.iter().map(|trained| Trial::of(*trained, solved(trained))).collect();
+    let measure = |candidates: &[Candidate]| Trial::measure_all(&trials, candidates);
+    let weights = ridge.weight.map_or(WEIGHTS.to_vec(), |weight| vec![weight]);
+    let given = ridge.popularity;
+    let at = given.unwrap_or(0.0);
+    let with =
+        |ridge: usize, weight: f32, popularity: f32| Candidate { ridge, network: true, weight, popularity };
+    let alone = |ridge: usize, popularity: f32| Candidate { ridge, network: false, weight: 1.0, popularity };
+
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for ridge in 0..linears.len() {
+        candidates.extend(weights.iter().map(|&weight| with(ridge, weight, at)));
+    }
+    let measured = measure(&candidates)?;
+    let network_alone = candidates.iter().position(|candidate| candidate.weight == 0.0);
+    let network_alone = network_alone.map(|at| mean(&measured[at]));
+    let (mut best, mut values) = largest(candidates, measured);
+
+    // Popularity is added where it gains more than noise.
+    if given.is_none() {
+        let candidates: Vec<Candidate> =
+            POPULARITIES.iter().map(|&popularity| Candidate { popularity, ..best }).collect();
+        let measured = measure(&candidates)?;
+        let (better, better_values) = largest(candidates, measured);
+        if beyond_noise(&better_values, &values, 1.0) {
+            (best, values) = (better, better_values);
+        }
+    }
+    // The simpler is kept unless what costs more gains more than noise: popularity, then the linear part, then the network.
+    let mut without_network = false;
+    let (mut linear_alone, together) = (None, mean(&values));
+    if ridge.weight.is_none() && given.is_none() {
+        let popular = vec![Candidate { ridge: 0, network: false, weight: 0.0, popularity: 1.0 }];
+        let (mut simple, mut simple_values) = largest(popular.clone(), measure(&popular)?);
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for ridge in 0..linears.len() {
+            candidates.extend(POPULARITIES_ALONE.iter().map(|&popularity| alone(ridge, popularity)));
+        }
+        let measured = measure(&candidates)?;
+        let (linear, linear_values) = largest(candidates, measured);
+        if beyond_noise(&linear_values, &simple_values, 1.0) {
+            (simple, simple_values) = (linear, linear_values);
+        }
+        linear_alone = Some(mean(&simple_values));
+        if !beyond_noise(&values, &simple_values, 2.0) {
+            without_network = true;
+            best = simple;
+        }
+    }
+    let mut chosen = Chosen::default();
+    if best.weight != 0.0 || best.popularity != 0.0 {
+        let (neighbours, penalty) = linears[best.ridge];
+        let mut blend = Blend::new(best.weight, best.popularity, neighbours, penalty, ridge.power);
+        blend.without_network = without_network;
+        blend.trainings = trials.len();
+        blend.together = Some(together);
+        blend.network_alone = network_alone;
+        blend.linear_alone = linear_alone;
+        chosen.blend = Some(blend);
+    }
+    let weights = chosen.blend.map(|_| trials.swap_remove(0).solved.swap_remove(best.ridge));
+    Ok((chosen, weights))
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The candidate with the largest mean, the first of equals.
+fn largest(candidates: Vec<Candidate>, measured: Vec<Vec<f64>>) -> (Candidate, Vec<f64>) {
+    let mut pairs = candidates.into_iter().zip(measured);
+    let first = pairs.next().expect("at least one candidate");
+    pairs.fold(first, |best, next| if mean(&next.1) > mean(&best.1) { next } else { best })
+}
+
+/// Whether `better` is above `than` by more than so many standard errors of the difference, user by user.
+fn beyond_noise(better: &[f64], than: &[f64], errors: f64) -> bool {
+    let difference = PairedDifference::of(better, than);
+    difference.mean > errors * difference.standard_error
+}
+
+/// The users that candidates are measured on, with the parts that are added up.
+struct Trial<'t> {
+    of: Trained<'t>,
+    /// For each penalty.
+    solved: Vec<ItemWeights>,
+    users: Vec<usize>,
+    log_counts: Vec<f32>,
+    yardstick: Yardstick,
+}
+
+impl<'t> Trial<'t> {
+    fn of(of: Trained<'t>, solved: Vec<ItemWeights>) -> Self {
+        let users = (0..of.part.n_users()).filter(|&user| !of.part.row(user).items.is_empty()).collect();
+        let log_counts = of.train.item_counts().iter().map(|&count| (count as f32).ln_1p()).collect();
+        let yardstick = Yardstick::new(&[VALIDATION_METRIC], of.train.n_items());
+        Self { of, solved, users, log_counts, yardstick }
+    }
+
+    /// For each candidate, the metric of each user of each trial.
+    fn measure_all(trials: &[Self], candidates: &[Candidate]) -> Result<Vec<Vec<f64>>> {
+        let mut all = vec![Vec::new(); candidates.len()];
+        for trial in trials {
+            all.iter_mut().zip(trial.measure(candidates)?).for_each(|(all, values)| all.extend(values));
+        }
+        Ok(all)
+    }
+
+    /// For each candidate, the metric of each user.
+    fn measure(&self, candidates: &[Candidate]) -> Result<Vec<Vec<f64>>> {
+        let blocks: Result<Vec<Vec<Vec<f64>>>> =
+            self.users.par_chunks(BLOCK).map(|users| self.measure_block(users, candidates)).collect();
+        let mut all = vec![Vec::with_capacity(self.users.len()); candidates.len()];
+        for user in blocks?.into_iter().flatten() {
+            all.iter_mut().zip(user).for_each(|(all, value)| all.push(value));
+        }
+        Ok(all)
+    }
+
+    fn measure_block(&self, users: &[usize], candidates: &[Candidate]) -> Result<Vec<Vec<f64>>> {
+        let viewers: Vec<Viewer<'_>> = users.iter().map(|&user| self.of.train.row(user).into()).collect();
+        let scores = self.of.network.block(&viewers)?;
+        let (queries, table) = scores.products.as_ref().expect("a network scores by products");
+        let mut yardstick = self.yardstick.clone();
+        let mut logits = vec![0.0; self.of.train.n_items()];
+        let mut measured = Vec::with_capacity(users.len());
+        for (at, &user) in users.iter().enumerate() {
+            crate::eval::scan::logits(*table, queries.view().row(at), 0, &mut logits);
+            let test = self.of.part.row(user).items;
+            let mut values = vec![0.0; candidates.len()];
+            let mut done: Vec<Candidate> = Vec::new();
+            for &first in candidates {
+                // Those that differ in the linear part's weight alone share what is best without it.
+                let same = |other: &Candidate| Candidate { weight: first.weight, ..*other } == first;
+                if done.iter().any(same) {
+                    continue;
+                }
+                done.push(first);
+                let rank = Ranked::of(self, viewers[at], first, &logits);
+                for (value, candidate) in values.iter_mut().zip(candidates).filter(|(_, c)| same(c)) {
+                    let ranked = rank.with_weight(candidate.weight);
+                    *value =
+                        yardstick.values(ranked.iter().map(|scored| scored.item), test).next().unwrap_or(0.0);
+                }
+            }
+            measured.push(values);
+        }
+        Ok(measured)
+    }
+}
+
+/// A user's best items without the linear part, and the items that it adds to.
+struct Ranked {
+    others: Vec<Scored>,
+    /// Items with their scores and what the linear part says of them.
+    spoken_for: Vec<(Scored, f32)>,
+}
+
+impl Ranked {
+    fn of(trial: &Trial<'_>, viewer: Viewer<'_>, candidate: Candidate, logits: &[f32]) -> Self {
+        let history = viewer.history;
+        let mut scores: Vec<f32> = trial.log_counts.iter().map(|log| candidate.popularity * log).collect();
+        if candidate.network {
+            scores.iter_mut().zip(logits).for_each(|(score, logit)| *score += logit);
+        }
+        let few = trial.solved[candidate.ridge].spoken_for(history.items, item_value(history), 1.0);
+        let seen = |item: ItemId| history.items.binary_search(&item).is_ok();
+        let score = |item: ItemId| scores[item as usize];
+        let spoken_for: Vec<(Scored, f32)> = few
+            .iter()
+            .filter(|few| !seen(few.item))
+            .map(|few| (Scored { item: few.item, score: score(few.item) }, few.score))
+            .collect();
+        history.items.iter().for_each(|&item| scores[item as usize] = f32::NEG_INFINITY);
+        few.iter().for_each(|few| scores[few.item as usize] = f32::NEG_INFINITY);
+        let mut top = TopK::default();
+        top.reset(VALIDATION_METRIC.k.min(scores.len()));
+        top.offer(0, &scores);
+        let mut others = Vec::new();
+        top.drain_into(&mut others);
+        Self { others, spoken_for }
+    }
+
+    fn with_weight(&self, weight: f32) -> Vec<Scored> {
+        let spoken =
+            |&(Scored { item, score }, few): &(Scored, f32)| Scored { item, score: score + weight * few };
+        let mut all: Vec<Scored> =
+            self.spoken_for.iter().map(spoken).chain(self.others.iter().copied()).collect();
+        let order = |a: &Scored, b: &Scored| b.score.total_cmp(&a.score).then(a.item.cmp(&b.item));
+        let k = VALIDATION_METRIC.k;
+        if all.len() > k {
+            all.select_nth_unstable_by(k, order);
+            all.truncate(k);
+        }
+        all.sort_unstable_by(order);
+        all
+    }
+}
