@@ -30,7 +30,8 @@ pub enum Preset {
 }
 
 impl Preset {
-    fn config(self) -> Config {
+    /// Its settings.
+    pub fn config(self) -> Config {
         match self {
             Self::Quick => Config::quick(),
             Self::Default => Config::default(),
@@ -269,7 +270,13 @@ fn assignments(flag: &str, texts: &[String]) -> Result<Table> {
         };
         let (key, value) = (key.trim(), value.trim());
         // What is not TOML is a bare word: `--set activation=tanh`.
-        let value = value.parse().unwrap_or_else(|_| Value::String(value.to_string()));
+        let number = value.parse::<f64>().ok().filter(|_| value.starts_with(['.', '-', '+']));
+        let value = match (value.parse(), number) {
+            (Ok(value), _) => value,
+            // `.01` is a number for everybody but TOML.
+            (Err(_), Some(number)) => Value::Float(number),
+            (Err(_), None) => Value::String(value.to_string()),
+        };
         insert(&mut table, key, value)?;
     }
     Ok(table)

@@ -15,6 +15,7 @@ use fastvae::data::{Split, read};
 use fastvae::eval::{Measure, Metric};
 use fastvae::internals::data::fold;
 
+use self::candidates::comparable;
 use crate::commands::with_threads;
 use crate::data_flags::{CoreFlag, DataFlags};
 use crate::display::thousands;
@@ -22,7 +23,6 @@ use crate::failure::usage;
 use crate::interrupt;
 use crate::output::{print, print_json};
 use crate::scores::positive;
-use crate::settings::MODELS;
 
 pub use run::pairs_hash;
 
@@ -44,12 +44,13 @@ pub struct Compare {
     /// File of interactions
     data: PathBuf,
 
-    /// Models to compare, or all: fastvae, mult-vae, popularity, item-knn, item-ridge, ease, wrmf, bpr, warp, aobpr, dns, pris, sa
+    /// Models to compare, or all: fastvae, fastvae-quick and fastvae-best (its presets), mult-vae, popularity, item-knn,
+    /// item-ridge, ease, wrmf, bpr, warp, aobpr, dns, pris, sa
     #[arg(
         long,
         value_name = "NAME,NAME",
         value_delimiter = ',',
-        default_value = "popularity,item-knn,item-ridge,ease,wrmf,warp,fastvae"
+        default_value = "popularity,item-knn,item-ridge,ease,wrmf,warp,fastvae-quick,fastvae,fastvae-best"
     )]
     models: Vec<String>,
 
@@ -174,14 +175,14 @@ impl Compare {
 /// The models by name, each once, in the order given.
 fn chosen(names: &[String]) -> Result<Vec<&'static str>> {
     if names.iter().any(|name| name == "all") {
-        return Ok(MODELS.to_vec());
+        return Ok(comparable().collect());
     }
     let mut models = Vec::new();
     for name in names {
-        let Some(model) = MODELS.into_iter().find(|model| model == name) else {
+        let Some(model) = comparable().find(|model| model == name) else {
             return Err(usage(format!(
                 "there is no model `{name}`; use all, or some of {}",
-                MODELS.join(", ")
+                comparable().collect::<Vec<_>>().join(", ")
             )));
         };
         if !models.contains(&model) {
@@ -208,7 +209,7 @@ mod tests {
     fn models_are_named_once_and_wrong_names_list_the_right_ones() {
         let names = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(chosen(&names(&["wrmf", "ease", "wrmf"])).unwrap(), ["wrmf", "ease"]);
-        assert_eq!(chosen(&names(&["all"])).unwrap().len(), MODELS.len());
+        assert_eq!(chosen(&names(&["all"])).unwrap().len(), comparable().count());
         let error = chosen(&names(&["als"])).unwrap_err().to_string();
         assert!(error.contains("`als`") && error.contains("item-knn"), "{error}");
     }

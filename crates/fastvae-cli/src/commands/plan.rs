@@ -1,25 +1,28 @@
 //! `fastvae plan`: memory and time of a training, before it starts.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
 use fastvae::Config;
+use fastvae::config::ModelKind;
 use fastvae::data::{Interactions, read};
 use fastvae::internals::plan::{EpochCost, MemoryPlan};
 use fastvae::internals::resources;
-use fastvae::internals::train::TrainingInternals;
+use fastvae::internals::train::{TrainingInternals, estimated_seconds};
 use fastvae::train::{Control, Event, TrainOptions, Training};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::data_flags::{CoreFlag, DataFlags};
 use crate::display::{self, bytes, seconds, thousands};
 use crate::output::{print, print_json};
-use crate::settings::SettingFlags;
+use crate::settings::{Preset, SettingFlags};
 
 /// Seconds of training that the time estimate is drawn from, at most.
-const CALIBRATION: f64 = 3.0;
+const CALIBRATION: f64 = 2.0;
 
 /// Estimate the memory and time of a training before it starts
 #[derive(Debug, Args)]
@@ -65,7 +68,7 @@ impl Plan {
     /// Prints the plan.
     pub fn run(self) -> Result<()> {
         let settings = self.settings.resolve()?;
-        let data = read(&self.data, &self.reading.options_with(self.core))?;
+        let data = Arc::new(read(&self.data, &self.reading.options_with(self.core))?);
         let (n_users, n_items, n_interactions) = (data.n_users(), data.n_items(), data.n_interactions());
         let config = &settings.config.for_data(n_users, n_items);
         let mut memory = MemoryPlan::of(config, n_users, n_items, n_interactions);
@@ -90,7 +93,11 @@ impl Plan {
                 eprintln!("warning: no time is estimated, since the training would not fit");
                 None
             }
-            _ => Some(calibrate(config, data)?),
+            _ => Some(calibrate(config, Arc::clone(&data))?),
+        };
+        let presets = match config.model {
+            ModelKind::FastVae => of_presets(&data, calibration.is_some())?,
+            ModelKind::MultVae => Vec::new(),
         };
         if self.json {
             return print_json(&json!({
@@ -114,6 +121,7 @@ impl Plan {
                 "index_seconds_per_epoch": calibration.as_ref().map(|c| c.index_seconds),
                 "calibration_steps": calibration.as_ref().map(|c| c.steps),
                 "preset": settings.preset,
+                "presets": presets,
                 "config": config,
             }));
         }
@@ -129,8 +137,58 @@ impl Plan {
         text.push_str(&memory_text(&memory, available));
         text.push('\n');
         text.push_str(&cost_text(config, &cost, calibration.as_ref()));
+        text.push_str(&presets_text(&presets));
         print(&text)
     }
+}
+
+/// What a preset asks for and takes, at most.
+#[derive(Serialize)]
+struct OfPreset {
+    preset: Preset,
+    hidden: usize,
+    latent: usize,
+    epochs: usize,
+    peak_bytes: u64,
+    /// Of all epochs and the linear part, on this machine.
+    seconds: Option<f64>,
+}
+
+/// The presets from quick to best, with times where they are asked for.
+fn of_presets(data: &Arc<Interactions>, timed: bool) -> Result<Vec<OfPreset>> {
+    let (n_users, n_items) = (data.n_users(), data.n_items());
+    let of = |preset: Preset| {
+        let config = preset.config().for_data(n_users, n_items);
+        let seconds = match timed {
+            true => {
+                let epoch = calibrate(&config, Arc::clone(data))?.seconds_per_epoch;
+                Some(epoch * config.epochs as f64 + estimated_seconds(&config, data))
+            }
+            false => None,
+        };
+        let peak_bytes = MemoryPlan::of(&config, n_users, n_items, data.n_interactions()).peak_bytes();
+        let Config { hidden, latent, epochs, .. } = config;
+        Ok(OfPreset { preset, hidden, latent, epochs, peak_bytes, seconds })
+    };
+    [Preset::Quick, Preset::Default, Preset::Best].into_iter().map(of).collect()
+}
+
+fn presets_text(presets: &[OfPreset]) -> String {
+    if presets.is_empty() {
+        return String::new();
+    }
+    let mut table =
+        display::table(["--preset", "network", "epochs, at most", "predicted peak", "time, at most"]);
+    for of in presets {
+        table.add_row([
+            of.preset.name(),
+            &format!("{}-{}", of.hidden, of.latent),
+            &of.epochs.to_string(),
+            &bytes(of.peak_bytes),
+            &of.seconds.map(seconds).unwrap_or_default(),
+        ]);
+    }
+    format!("\n{}", display::text(table, 1..5))
 }
 
 fn memory_text(memory: &MemoryPlan, available: Option<u64>) -> String {
@@ -179,7 +237,7 @@ fn cost_text(config: &Config, cost: &EpochCost, calibration: Option<&Calibration
 }
 
 /// Trains for a moment and extrapolates to an epoch.
-fn calibrate(config: &Config, data: Interactions) -> Result<Calibration> {
+fn calibrate(config: &Config, data: Arc<Interactions>) -> Result<Calibration> {
     // Nothing is validated in a moment.
     let config = Config { patience: 0, ..config.clone() };
     let mut training = Training::new(data, &config, TrainOptions::default())?;

@@ -37,8 +37,8 @@ fn call(more: &[&'static str]) -> Vec<&'static str> {
     let mut call =
         vec!["train", "data.tsv", "-o", "model.fastvae", "--set", "hidden=32", "--set", "latent=16"];
     call.extend(["--set", "codewords=4", "--set", "batch=64", "--epochs", "6"]);
-    // So few that they are little of the data.
-    call.extend(["--set", "validation_users=30"]);
+    // So few that they are little of the data; and a network, which data so small would do without.
+    call.extend(["--set", "validation_users=30", "--set", "ridge.weight=2"]);
     call.extend(more);
     call
 }
@@ -81,6 +81,22 @@ fn a_validation_part_that_matters_is_learned_in_the_end() {
     assert!(shown.contains("all interactions") && shown.contains("once these were chosen"), "{shown}");
     let (given, listed) = given_and_listed(&place);
     assert!(listed.is_disjoint(&given));
+}
+
+#[test]
+fn where_the_linear_part_alone_is_better_it_is_what_is_saved_and_learns_from_all() {
+    let place = with_text();
+    let train = ["train", "data.tsv", "-o", "model.fastvae", "--epochs", "2", "--store-users"];
+    for more in [&[][..], &["--split", "ratio:0.8", "--refit"], &["--set", "validation_users=3"]] {
+        let trained = place.json(&[&train[..], more].concat());
+        let (learned, of) = numbers(&trained["learned"]);
+        assert!(learned == of && trained["blend"]["without_network"] == true, "{trained}");
+        assert_eq!(trained["config"]["model"], "item-ridge");
+        let shown = place.output(&["inspect", "model.fastvae"]);
+        assert!(shown.contains("without the network") && shown.contains("item-ridge"), "{shown}");
+        let (given, listed) = given_and_listed(&place);
+        assert!(listed.is_disjoint(&given));
+    }
 }
 
 #[test]

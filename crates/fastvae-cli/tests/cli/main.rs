@@ -94,6 +94,9 @@ impl Place {
             "model.fastvae",
             "--titles",
             "titles.csv",
+            // So small a catalogue would do without a network.
+            "--set",
+            "ridge.weight=2",
             "--set",
             "hidden=64",
             "--set",

@@ -17,6 +17,9 @@ fn call(output: &'static str) -> Vec<&'static str> {
         "data.tsv.zst",
         "-o",
         output,
+        // Data so small would do without a network.
+        "--set",
+        "ridge.weight=2",
         "--set",
         "hidden=128",
         "--set",

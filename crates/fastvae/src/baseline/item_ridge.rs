@@ -7,6 +7,8 @@
 //! G is not held. Its rows are added up twice: once for the neighbours of each item, once more for what the neighbours
 //! have among themselves, which each row gives to all the items that it is a neighbour of.
 
+use std::time::Instant;
+
 use fearless_simd::{Simd, dispatch};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -152,6 +154,31 @@ fn solve_by_inverse(counts: &CoCounts<'_>, penalty: f32) -> ItemWeights {
         })
         .collect();
     ItemWeights::of_rows(&rows)
+}
+
+/// Items that [`seconds_of_an_item`] looks at.
+const SAMPLE: usize = 512;
+
+/// Seconds that a row of counts and a solution for one penalty take on the current thread pool, from a sample of items.
+pub(crate) fn seconds_of_an_item(counts: &CoCounts<'_>, neighbours: usize) -> (f64, f64) {
+    let step = (counts.n_items() / SAMPLE).max(1);
+    let clock = Instant::now();
+    let near: Vec<Vec<Neighbour>> = (0..counts.n_items())
+        .into_par_iter()
+        .step_by(step)
+        .map_init(CoCountRow::default, |row, item| nearest(counts, item as ItemId, neighbours, row))
+        .collect();
+    let rows = clock.elapsed().as_secs_f64();
+    // What they have among themselves is left at zero: solving takes as long.
+    let mut edges = vec![0];
+    near.iter().for_each(|near| edges.push(edges[edges.len() - 1] + near.len()));
+    let among = Among { begins: vec![0; edges[near.len()]], edges, values: vec![0.0; neighbours] };
+    let clock = Instant::now();
+    (0..near.len()).into_par_iter().for_each_init(Vec::new, |work, at| {
+        std::hint::black_box(among.weights(counts, &near, at, 1.0, work));
+    });
+    let n = near.len().max(1) as f64;
+    (rows / n, clock.elapsed().as_secs_f64() / n)
 }
 
 /// The `n` items with the largest share of togetherness with `item`, ascending.

@@ -4,11 +4,13 @@
 //! The network is done by then, so every candidate is a sum of the same parts: a user's scores by the network are worked out
 //! once, and what few items the linear part adds to are ranked beside the best of the others.
 
+use std::time::Instant;
+
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::co_counts::{CoCounts, item_value};
-use crate::baseline::item_ridge::solve;
+use crate::baseline::item_ridge::{seconds_of_an_item, solve};
 use crate::baseline::item_weights::ItemWeights;
 use crate::baseline::{self, ItemRidgeSettings, Method};
 use crate::config::{Config, Ridge};
@@ -85,10 +87,6 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    pub(super) fn is_without_network(&self) -> bool {
-        self.blend.is_some_and(|blend| blend.without_network)
-    }
-
     /// What scores beside the network, or in its place, solved on `data`; None where the network stands alone.
     pub(super) fn solved(&self, data: &Interactions) -> Result<Option<Solved>> {
         let Some(blend) = &self.blend else { return Ok(None) };
@@ -238,6 +236,23 @@ fn largest(candidates: Vec<Candidate>, measured: Vec<Vec<f64>>) -> (Candidate, V
 fn beyond_noise(better: &[f64], than: &[f64], errors: f64) -> bool {
     let difference = PairedDifference::of(better, than);
     difference.mean > errors * difference.standard_error
+}
+
+/// Seconds that choosing and solving take on the current thread pool, from what some items take.
+pub fn estimated_seconds(config: &Config, data: &Interactions) -> f64 {
+    let ridge = &config.ridge;
+    if ridge.weight == Some(0.0) {
+        return 0.0;
+    }
+    let clock = Instant::now();
+    let counts = CoCounts::of(data, ridge.power);
+    let counting = clock.elapsed().as_secs_f64();
+    let nearest = ridge.neighbours_for(data.n_items());
+    let (rows, solution) = seconds_of_an_item(&counts, nearest);
+    let (rows, solution) = (rows * data.n_items() as f64, solution * data.n_items() as f64);
+    let solutions = grid(ridge, data.n_items()).iter().map(|(_, penalties)| penalties.len()).sum::<usize>();
+    // Once to choose, and once on everything; each counts the rows twice.
+    2.0 * (counting + 2.0 * rows) + (solutions + 1) as f64 * solution
 }
 
 /// The users that candidates are measured on, with the parts that are added up.

@@ -260,8 +260,9 @@ fn proposal_state(file: &TensorFile) -> Result<State> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Kl, ModelKind, MomentKind, ProposalKind};
+    use crate::config::{Kl, ModelKind, MomentKind, ProposalKind, Ridge};
     use crate::data::{GenerateOptions, generate};
+    use crate::model::Blend;
     use crate::train::{Control, Outcome, Refit, TrainingInternals};
 
     fn data() -> Interactions {
@@ -283,15 +284,18 @@ mod tests {
             validate_every: 1,
             patience: 5,
             kl: Kl { beta: None, gamma: Some(0.01), anneal_steps: 30 },
+            // Data so small would do without a network.
+            ridge: Ridge { weight: Some(2.0), ..Ridge::default() },
             ..Config::default()
         }
     }
 
-    /// All parameters of a finished run, as bits.
-    fn finished(mut run: Training) -> Vec<u32> {
+    /// All parameters of a finished run, as bits, and what stands beside them.
+    fn finished(mut run: Training) -> (Vec<u32>, Option<Blend>) {
         assert_eq!(run.run(|_| Control::Continue).unwrap(), Outcome::Finished);
+        let blend = run.blend().copied();
         let tables = run.parameters().unwrap().as_ref().into_iter();
-        tables.flat_map(|(_, table)| table.data()).map(|value| value.to_bits()).collect()
+        (tables.flat_map(|(_, table)| table.data()).map(|value| value.to_bits()).collect(), blend)
     }
 
     fn options(refit: &Refit) -> TrainOptions {
@@ -343,6 +347,31 @@ mod tests {
             let expected = if matches!(refit, Refit::Never) { 1 } else { 3 };
             phases.dedup();
             assert_eq!(phases.len(), expected, "{phases:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_chosen_in_the_place_of_the_network_is_chosen_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.checkpoint");
+        // An epoch, in which a network learns nothing.
+        let config = Config { ridge: Ridge::default(), epochs: 1, ..config() };
+        for refit in [Refit::WhereItMatters, Refit::On(Arc::new(data()))] {
+            let model = |mut run: Training| {
+                run.run(|_| Control::Continue).unwrap();
+                run.finish(crate::train::Finish::default()).unwrap()
+            };
+            let whole = model(Training::new(data(), &config, options(&refit)).unwrap());
+            let blend = whole.description().blend.unwrap();
+            assert!(blend.without_network && whole.name() == "item-ridge", "{blend}");
+            assert_eq!(whole.description().learned.unwrap().interactions, data().n_interactions());
+            // In the middle, and when it was chosen.
+            for stop in [7, 10, 11] {
+                interrupted(&config, &refit, stop, &path);
+                let resumed = model(Training::resume(data(), &config, options(&refit), &path).unwrap());
+                assert_eq!(resumed.description().blend, Some(blend));
+                assert_eq!(resumed.description().learned, whole.description().learned);
+            }
         }
     }
 

@@ -82,16 +82,22 @@ impl Training {
     pub fn finish(mut self, with: Finish) -> Result<Model> {
         // Stopped within its second phase, a run leaves what the first has chosen.
         let refit = self.refits() && self.is_finished();
-        let learned_from = Arc::clone(if refit { self.learned_part() } else { self.train_part() });
-        let epochs = match self.best.is_some() || refit {
-            true if refit => self.chosen_epochs(),
-            true => self.best().map_or(self.config.epochs, |best| best.epoch),
-            false => self.progress.epoch,
+        let without_network = self.is_without_network();
+        let learned_from = Arc::clone(match refit {
+            true => self.learned_part(),
+            // The linear part learns from the validation part too.
+            false if without_network => &self.data,
+            false => self.train_part(),
+        });
+        let epochs = match (refit, self.best()) {
+            (true, _) => self.chosen_epochs(),
+            (false, Some(best)) if self.best.is_some() => best.epoch,
+            _ => self.progress.epoch,
         };
         let all = with.data.as_ref().unwrap_or(&learned_from).n_interactions();
         let learned = Learned {
             interactions: learned_from.n_interactions(),
-            epochs: Some(epochs),
+            epochs: (!without_network).then_some(epochs),
             refit,
             ..Learned::all(all)
         };

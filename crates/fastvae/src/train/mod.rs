@@ -224,9 +224,15 @@ impl Training {
             None if config.patience == 0 => (Arc::clone(&data), None, 0),
             None => {
                 let n_users = validation_users(config, data.n_users());
-                let (train, part) = hold_out(&data, n_users, VALIDATION_SHARE, config.seed)?;
-                let held_out = part.n_interactions();
-                (Arc::new(train), Some(Arc::new(part)), held_out)
+                match hold_out(&data, n_users, VALIDATION_SHARE, config.seed) {
+                    Ok((train, part)) => {
+                        let held_out = part.n_interactions();
+                        (Arc::new(train), Some(Arc::new(part)), held_out)
+                    }
+                    // Nobody has two items: there is nothing to choose by, and the defaults stand.
+                    Err(Error::Data { .. }) => (Arc::clone(&data), None, 0),
+                    Err(error) => return Err(error),
+                }
             }
         };
         let refit = match refit {
@@ -383,7 +389,12 @@ impl Training {
                 self.choose()?;
                 return Ok(Some(Event::Chosen));
             }
-            Phase::Chosen if self.refit.is_some() => self.begin_refit()?,
+            Phase::Chosen if self.refit.is_some() => {
+                self.begin_refit()?;
+                if self.has_all_epochs() {
+                    return Ok(None);
+                }
+            }
             Phase::Chosen => return Ok(None),
             Phase::Refit if self.has_all_epochs() => return Ok(None),
             Phase::Choosing | Phase::Refit => {}
@@ -458,9 +469,6 @@ impl Training {
             }
             // Measured as it was chosen, without the validation part; what is kept learns from that too.
             self.solved = self.pool.install(|| chosen.solved_already(&train, weights))?;
-            if chosen.is_without_network() {
-                self.refit = None;
-            }
             self.progress.blend = Some(chosen);
             self.progress.validation = Some(self.evaluate(&train, &part, &metrics)?);
             self.solved = None;
@@ -487,8 +495,11 @@ impl Training {
         seeds.map(|seed| Trial::run(&self.data, &Config { seed, ..self.config.clone() })).collect()
     }
 
-    /// Epochs of a training on everything.
+    /// Epochs of a training on everything; none where the network is left out.
     fn chosen_epochs(&self) -> usize {
+        if self.is_without_network() {
+            return 0;
+        }
         let together = self.progress.blend.as_ref().and_then(|chosen| chosen.epochs);
         together.or(self.progress.best.map(|best| best.epoch)).unwrap_or(self.config.epochs)
     }
@@ -496,6 +507,11 @@ impl Training {
     /// What stands beside the network or in its place, once that was chosen; None where the network stands alone.
     pub fn blend(&self) -> Option<&Blend> {
         self.progress.blend.as_ref()?.blend.as_ref()
+    }
+
+    /// Whether the network was left out.
+    fn is_without_network(&self) -> bool {
+        self.blend().is_some_and(|blend| blend.without_network)
     }
 
     /// Solves the linear part on all that may be learned from.
@@ -514,6 +530,11 @@ impl Training {
     /// Starts anew, on everything. What the first phase has chosen is kept until this one is through.
     fn begin_refit(&mut self) -> Result<()> {
         let data = self.refit.clone().expect("this phase is entered with data alone");
+        self.solved = None;
+        if self.is_without_network() {
+            self.progress.phase = Phase::Refit;
+            return Ok(());
+        }
         self.parameters()?;
         if self.best.is_none() {
             self.best = Some(std::mem::take(&mut self.state.parameters));
@@ -524,7 +545,6 @@ impl Training {
         self.backend.restart(Arc::clone(&data), &self.state)?;
         self.users = active(&data);
         self.under_way = false;
-        self.solved = None;
         let progress = &mut self.progress;
         *progress = Progress {
             phase: Phase::Refit,

@@ -155,12 +155,18 @@ impl Task<'_> {
         let mut validation = Vec::new();
         if grid.len() > 1 {
             let seed = self.seed + self.fold as u64;
-            let (train, held) = hold_out(self.train, VALIDATION_USERS, VALIDATION_SHARE, seed)?;
-            let train = Arc::new(train);
-            for candidate in &grid {
-                let trained = trained(candidate, &train)?;
-                let evaluation = evaluate(&trained.model, &train, &held, &self.metrics[..1])?;
-                validation.push(evaluation.mean(self.metrics[0]).unwrap_or(0.0));
+            match hold_out(self.train, VALIDATION_USERS, VALIDATION_SHARE, seed) {
+                Ok((train, held)) => {
+                    let train = Arc::new(train);
+                    for candidate in &grid {
+                        let trained = trained(candidate, &train)?;
+                        let evaluation = evaluate(&trained.model, &train, &held, &self.metrics[..1])?;
+                        validation.push(evaluation.mean(self.metrics[0]).unwrap_or(0.0));
+                    }
+                }
+                // Users of one item leave nothing to choose by; the defaults are no worse a choice.
+                Err(Error::Data { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         let best = (0..validation.len()).max_by(|&a, &b| {
@@ -207,8 +213,6 @@ fn trained(candidate: &Candidate, data: &Arc<Interactions>) -> Result<Trained> {
             let (clock, cpu) = (Instant::now(), resources::cpu_seconds());
             let mut config = config.as_ref().clone();
             config.threads = rayon::current_num_threads();
-            // A catalogue can be smaller than the index is made for.
-            config.codewords = config.codewords.min(data.n_items());
             let model = train(Arc::clone(data), &config, |_| match interrupt::requested() {
                 true => Control::Stop,
                 false => Control::Continue,
