@@ -23,7 +23,7 @@ pub enum Preset {
     Quick,
     /// A network of moderate width beside the linear part, chosen by its own validation
     Default,
-    /// The wide network: a few per cent more accurate, at four times the cost
+    /// A wide network: one or two per cent more accurate, at three to four times the cost
     Best,
     /// The settings of the FastVAE paper: 200-32, constant beta, all epochs on all training data
     Paper,

@@ -5,13 +5,14 @@ mod report;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use fastvae::baseline;
 use fastvae::data::{Interactions, Split, read, read_pair};
 use fastvae::internals::model::ModelInternals;
+use fastvae::internals::resources;
 use fastvae::model::Settings;
 use fastvae::train::{Finish, Outcome, Refit, TrainOptions, Training};
 use fastvae::{Config, Model};
@@ -148,6 +149,8 @@ struct Trained {
     model: Model,
     scores: Option<Scores>,
     run: Run,
+    /// Seconds and processor seconds of all that made the model, reading and evaluation apart.
+    fit: (f64, f64),
 }
 
 impl Train {
@@ -174,7 +177,7 @@ impl Train {
                 with_threads(choice.threads, || self.train_baseline(settings, &parts, with))??
             }
         };
-        let Some(Trained { model, scores, run }) = trained else {
+        let Some(Trained { model, scores, run, fit }) = trained else {
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
         };
         if let Some(path) = &self.output {
@@ -190,6 +193,7 @@ impl Train {
             model: &model,
             scores,
             run,
+            fit,
             path: self.output.as_deref(),
         };
         match self.json {
@@ -207,16 +211,22 @@ impl Train {
         checkpoints: Option<&Checkpoints>,
         with: Finish,
     ) -> Result<Option<Trained>> {
+        let now = || (Instant::now(), resources::cpu_seconds());
+        let since =
+            |(clock, cpu): (Instant, f64)| (clock.elapsed().as_secs_f64(), resources::cpu_seconds() - cpu);
+        let begun = now();
         let held = parts.held(&self.cut_offs.at);
         let mut training = self.start(config, parts, checkpoints)?;
         let mut log = match &self.log {
             Some(path) => Some(EpochLog::start(path, training.records())?),
             None => None,
         };
-        let mut scores = None;
+        let (mut scores, mut measuring) = (None, (0.0, 0.0));
         let mut measure = |training: &mut Training| -> Result<()> {
             if let Some(held) = held.as_ref().filter(|_| scores.is_none()) {
+                let begun = now();
                 scores = Some(Scores::of_training(training, held, &parts.origin)?);
+                measuring = since(begun);
             }
             Ok(())
         };
@@ -228,7 +238,10 @@ impl Train {
         }
         measure(&mut training)?;
         let run = Run::of(&training);
-        Ok(Some(Trained { model: training.finish(with)?, scores, run }))
+        let model = training.finish(with)?;
+        let (wall, cpu) = since(begun);
+        let fit = (wall - measuring.0, cpu - measuring.1);
+        Ok(Some(Trained { model, scores, run, fit }))
     }
 
     /// Trains a baseline; None where it was interrupted.
@@ -258,7 +271,8 @@ impl Train {
         if let Some(scores) = &scores {
             model.note_evaluation(scores.model.clone(), &parts.origin);
         }
-        Ok(Some(Trained { model, scores, run: Run::Passes { seconds, cpu_seconds } }))
+        let fit = (seconds, cpu_seconds);
+        Ok(Some(Trained { model, scores, run: Run::Passes { seconds, cpu_seconds }, fit }))
     }
 
     /// Fails before any work where the results could not be written.

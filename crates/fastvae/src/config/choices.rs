@@ -150,7 +150,7 @@ pub struct Kl {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ridge {
-    /// Nearest items that each item is explained by; 0 for 64, or 32 where the catalogue is large.
+    /// Nearest items that each item is explained by; 0 for 64, or 30 where the catalogue is large.
     pub neighbours: usize,
     /// Pull of the weights towards zero, in interactions.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,7 +167,7 @@ pub struct Ridge {
 
 /// Neighbours where they are not given, and in catalogues where their weights would be most of the memory.
 const NEIGHBOURS: usize = 64;
-const NEIGHBOURS_OF_MANY: usize = 32;
+const NEIGHBOURS_OF_MANY: usize = 30;
 /// Items from which on a catalogue is large.
 const MANY_ITEMS: usize = 250_000;
 

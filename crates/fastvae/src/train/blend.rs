@@ -181,7 +181,7 @@ pub(super) fn choose(trained: &[Trained<'_>], config: &Config) -> Result<(Chosen
             POPULARITIES.iter().map(|&popularity| Candidate { popularity, ..best }).collect();
         let measured = measure(&candidates)?;
         let (better, better_values) = largest(candidates, measured);
-        if beyond_noise(&better_values, &values, 1.0) {
+        if beyond_noise(&better_values, &values, 2.0) {
             (best, values) = (better, better_values);
         }
     }

@@ -392,12 +392,16 @@ impl Training {
             Phase::Chosen if self.refit.is_some() => {
                 self.begin_refit()?;
                 if self.has_all_epochs() {
+                    self.solve()?;
                     return Ok(None);
                 }
             }
-            Phase::Chosen => return Ok(None),
-            Phase::Refit if self.has_all_epochs() => return Ok(None),
-            Phase::Choosing | Phase::Refit => {}
+            Phase::Refit if !self.has_all_epochs() => {}
+            Phase::Chosen | Phase::Refit => {
+                self.solve()?;
+                return Ok(None);
+            }
+            Phase::Choosing => {}
         }
         let epoch = self.progress.epoch;
         if !self.under_way {

@@ -26,6 +26,8 @@ pub struct Report<'a> {
     /// How well the model ranks, where something was held out.
     pub scores: Option<Scores>,
     pub run: Run,
+    /// Seconds and processor seconds of all that made the model, reading and evaluation apart.
+    pub fit: (f64, f64),
     /// Where the model is, where it was saved.
     pub path: Option<&'a Path>,
 }
@@ -164,6 +166,8 @@ impl Report<'_> {
         }
         let (parts, n_test) = (self.parts, self.n_test());
         let entries = json!({
+            "fit_seconds": self.fit.0,
+            "fit_cpu_seconds": self.fit.1,
             "peak_rss_bytes": resources::peak_memory(),
             "n_users": parts.train.n_users(),
             "n_items": parts.train.n_items(),
@@ -232,7 +236,11 @@ impl Report<'_> {
             (
                 "training",
                 match &self.run {
-                    Run::Epochs(run) => run.text(&description.epochs),
+                    Run::Epochs(run) => {
+                        let (wall, cpu) = self.fit;
+                        let epochs = run.text(&description.epochs);
+                        format!("{} ({} CPU): {epochs}", seconds(wall), seconds(cpu))
+                    }
                     &Run::Passes { seconds: wall, cpu_seconds } => {
                         format!("{} ({} CPU)", seconds(wall), seconds(cpu_seconds))
                     }
