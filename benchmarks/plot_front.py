@@ -33,7 +33,7 @@ def panel(axes, dataset, points, metric):
     axes.plot([p["cpu_seconds"] for p in course], [p[metric] for p in course], color=PEERS, linewidth=1.2, zorder=1)
     for group, colour, marker in ((ours, OURS, "o"), (peers, PEERS, "s")):
         axes.scatter([p["cpu_seconds"] for p in group], [p[metric] for p in group], color=colour, marker=marker, s=28, zorder=2)
-    labelled = [point for point in ours + peers if point["name"] != "PyTorch Mult-VAE" and "half" not in point["name"]]
+    labelled = [point for point in ours + peers if point["name"] != "PyTorch Mult-VAE" and "epochs" not in point["name"]]
     for point in labelled + course[-1:]:
         bold = "bold" if point["name"] in PRESETS else "normal"
         axes.annotate(point["name"], (point["cpu_seconds"], point[metric]), xytext=(0, -11), textcoords="offset points", ha="center",

@@ -6,7 +6,8 @@ export function drawModel(model) {
   $("model-name").textContent = model.model;
   document.title = `${model.model} · fastvae`;
   drawFacts("facts", facts(model));
-  $("learned").textContent = model.learned ? seen(model.learned) : "";
+  const chosen = model.chosen ? `Chosen: ${model.chosen}.` : "";
+  $("learned").textContent = [model.learned ? seen(model.learned) : "", chosen].filter(Boolean).join(" ");
   drawCharts(model.epochs.filter((epoch) => !epoch.refit));
   const held = model.measured_on ?? "held-out interactions";
   $("metrics").replaceChildren(...[

@@ -437,6 +437,8 @@ pub struct ModelResponse {
     /// What of these data it has learned from: interactions, of, epochs, refit.
     #[schema(value_type = Option<Object>)]
     pub learned: Option<Value>,
+    /// What stands beside the network or in its place, and by which measurements, in a sentence.
+    pub chosen: Option<String>,
     /// Metrics, with their standard errors, on the part that the epochs were chosen by.
     #[schema(value_type = Option<Object>)]
     pub validation: Option<Value>,

@@ -43,6 +43,7 @@ pub(crate) async fn model(State(app): State<App>) -> Json<ModelResponse> {
         search: description.search.as_ref().map(json),
         statistics: description.statistics.as_ref().map(json),
         learned: description.learned.as_ref().map(json),
+        chosen: description.blend.map(|blend| blend.to_string()),
         validation: description.validation.as_ref().map(json),
         evaluation: description.evaluation.as_ref().map(json),
         measured_on: description.measured_on.clone(),

@@ -36,6 +36,26 @@ pub(crate) struct CoCountRow {
     pub touched: Vec<ItemId>,
 }
 
+impl CoCountRow {
+    /// Sets all of `n_items` to zero. Cost: those that were not.
+    pub(crate) fn clear(&mut self, n_items: usize) {
+        self.sums.resize(n_items, 0.0);
+        for other in self.touched.drain(..) {
+            self.sums[other as usize] = 0.0;
+        }
+    }
+
+    /// Adds a positive `value` to the sum of `other`; nothing else is noted.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, other: ItemId, value: f32) {
+        let sum = &mut self.sums[other as usize];
+        if *sum == 0.0 && value != 0.0 {
+            self.touched.push(other);
+        }
+        *sum += value;
+    }
+}
+
 /// What the items of a history count: their weights, scaled so that their mean square is 1; 1 without weights.
 pub(crate) fn item_value(history: History<'_>) -> impl Fn(usize) -> f32 {
     let scale = history.weights.map_or(1.0, |weights| {
@@ -84,34 +104,25 @@ impl<'d> CoCounts<'d> {
     /// Puts the row of `item` in place of what `row` holds; the item's own place is left at zero. Sums are taken in the
     /// order of users. Cost: the length of the histories that hold the item.
     pub(crate) fn row(&self, item: ItemId, row: &mut CoCountRow) {
-        let CoCountRow { sums, touched } = row;
-        sums.resize(self.n_items(), 0.0);
-        touched.drain(..).for_each(|other| sums[other as usize] = 0.0);
-        let mut add = |other: ItemId, value: f32| {
-            let sum = &mut sums[other as usize];
-            if *sum == 0.0 {
-                touched.push(other);
-            }
-            *sum += value;
-        };
+        row.clear(self.n_items());
         for at in self.by_item.offsets[item as usize]..self.by_item.offsets[item as usize + 1] {
             let user = self.by_item.users[at] as usize;
             let span = self.offsets[user]..self.offsets[user + 1];
             match &self.values {
                 None => {
                     let weight = self.weights[user];
-                    self.items[span].iter().for_each(|&other| add(other, weight));
+                    self.items[span].iter().for_each(|&other| row.add(other, weight));
                 }
                 Some(values) => {
                     let own = values[self.by_item.places[at]];
                     self.items[span.clone()]
                         .iter()
                         .zip(&values[span])
-                        .for_each(|(&other, v)| add(other, own * v));
+                        .for_each(|(&other, v)| row.add(other, own * v));
                 }
             }
         }
-        sums[item as usize] = 0.0;
+        row.sums[item as usize] = 0.0;
     }
 }
 

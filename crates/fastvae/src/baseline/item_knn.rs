@@ -9,11 +9,12 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::by_item::ByItem;
+use crate::baseline::co_counts::CoCountRow;
 use crate::baseline::item_weights::ItemWeights;
 use crate::baseline::method::{Method, by_weight};
 use crate::data::{Interactions, ItemId};
 use crate::error::{Error, Result};
-use crate::eval::{BlockScores, Scored, Scorer, TopK, Viewer};
+use crate::eval::{BlockScores, Scorer, Viewer};
 use crate::math::Matrix;
 use crate::model_file::tensors::{TensorFile, TensorWriter};
 
@@ -81,32 +82,31 @@ impl ItemKnn {
         let by_item = ByItem::of(data);
         let values = weighted(data, &by_item, settings);
         let n_items = data.n_items();
-        let neighbours = |dense: &mut Vec<f32>, item: usize| -> Vec<Scored> {
-            dense.clear();
-            dense.resize(n_items, 0.0);
+        let neighbours = |row: &mut CoCountRow, item: usize| -> Vec<(ItemId, f32)> {
+            row.clear(n_items);
             for at in by_item.offsets[item]..by_item.offsets[item + 1] {
                 let value = values[by_item.places[at]];
                 let user = by_item.users[at] as usize;
                 for other in data.offsets()[user]..data.offsets()[user + 1] {
-                    dense[data.items()[other] as usize] += value * values[other];
+                    row.add(data.items()[other], value * values[other]);
                 }
             }
             // An item is always its own nearest; it would say nothing about others. Items that share no user are
             // not neighbours.
-            dense[item] = 0.0;
-            dense.iter_mut().filter(|score| **score <= 0.0).for_each(|score| *score = f32::NEG_INFINITY);
-            let mut top = TopK::default();
-            top.reset(settings.neighbours.min(n_items));
-            top.offer(0, dense);
-            let mut best = Vec::new();
-            top.drain_into(&mut best);
-            best.sort_unstable_by_key(|scored| scored.item);
+            let others = row.touched.iter().filter(|&&other| other as usize != item);
+            let likeness =
+                others.map(|&other| (other, row.sums[other as usize])).filter(|(_, sum)| *sum > 0.0);
+            let mut best: Vec<(ItemId, f32)> = likeness.collect();
+            if best.len() > settings.neighbours {
+                let order = |a: &(ItemId, f32), b: &(ItemId, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+                best.select_nth_unstable_by(settings.neighbours, order);
+                best.truncate(settings.neighbours);
+            }
+            best.sort_unstable_by_key(|&(item, _)| item);
             best
         };
-        let pairs = |dense: &mut Vec<f32>, item: usize| -> Vec<(ItemId, f32)> {
-            neighbours(dense, item).into_iter().map(|scored| (scored.item, scored.score)).collect()
-        };
-        let rows: Vec<Vec<(ItemId, f32)>> = (0..n_items).into_par_iter().map_init(Vec::new, pairs).collect();
+        let rows: Vec<Vec<(ItemId, f32)>> =
+            (0..n_items).into_par_iter().map_init(CoCountRow::default, neighbours).collect();
         Self::with(ItemWeights::of_rows(&rows))
     }
 

@@ -166,14 +166,7 @@ impl Config {
 
     /// In seconds where the default takes a minute: a small network beside the linear part.
     pub fn quick() -> Self {
-        Self {
-            hidden: 200,
-            latent: 48,
-            negatives: 200,
-            learning_rate: 1e-2,
-            epochs: 15,
-            ..Self::default()
-        }
+        Self { hidden: 200, latent: 48, negatives: 200, learning_rate: 1e-2, epochs: 15, ..Self::default() }
     }
 
     /// A wide network, with more users to choose by, and then trained again on everything where these are more than a few:

@@ -25,8 +25,8 @@ use crate::model::linear::Linear;
 use crate::network::Network;
 use crate::train::VALIDATION_METRIC;
 
-/// Pulls of the weights to zero that are tried, in interactions, and another in catalogues where that costs little: dense
-/// data want it.
+/// Pulls of the weights to zero that are tried, in interactions; and a larger one, which dense data want, in catalogues where
+/// it costs little to try.
 const PENALTIES: [f32; 4] = [10.0, 30.0, 80.0, 200.0];
 const LARGE_PENALTY: f32 = 500.0;
 const FEW_ITEMS: usize = 10_000;
@@ -41,6 +41,10 @@ const POPULARITIES_ALONE: [f32; 6] = [1e-6, 0.001, 0.003, 0.01, 0.03, 0.1];
 const UNCHOSEN_WEIGHT: f32 = 8.0;
 /// The pull where it is not chosen.
 const UNCHOSEN_PENALTY: f32 = 50.0;
+/// Standard errors of the paired difference that a part must gain to be taken: one where it costs little, two where it costs
+/// much, or is one of many that were tried.
+const ERRORS_OF_LITTLE: f64 = 1.0;
+const ERRORS_OF_MUCH: f64 = 2.0;
 /// Users whose lists are ranked together.
 const BLOCK: usize = 16;
 
@@ -159,83 +163,89 @@ pub(super) fn choose(trained: &[Trained<'_>], config: &Config) -> Result<(Chosen
     let mut trials: Vec<Trial<'_>> =
         trained.iter().map(|trained| Trial::of(*trained, solved(trained))).collect();
     let measure = |candidates: &[Candidate]| Trial::measure_all(&trials, candidates);
-    let weights = ridge.weight.map_or(WEIGHTS.to_vec(), |weight| vec![weight]);
-    let given = ridge.popularity;
-    let at = given.unwrap_or(0.0);
-    let with =
-        |ridge: usize, weight: f32, popularity: f32| Candidate { ridge, network: true, weight, popularity };
-    let alone = |ridge: usize, popularity: f32| Candidate { ridge, network: false, weight: 1.0, popularity };
+    let measure = &measure;
+    let (network, network_alone) = with_network(ridge, linears.len(), measure)?;
+    let given = ridge.weight.is_some() || ridge.popularity.is_some();
+    let alone = if given { None } else { Some(without_network(linears.len(), measure)?) };
+    let left_out = alone.as_ref().filter(|alone| !network.is_beyond_noise_of(alone, ERRORS_OF_MUCH));
+    let best = left_out.unwrap_or(&network).candidate;
 
-    let mut candidates: Vec<Candidate> = Vec::new();
-    for ridge in 0..linears.len() {
-        candidates.extend(weights.iter().map(|&weight| with(ridge, weight, at)));
-    }
-    let measured = measure(&candidates)?;
-    let network_alone = candidates.iter().position(|candidate| candidate.weight == 0.0);
-    let network_alone = network_alone.map(|at| mean(&measured[at]));
-    let (mut best, mut values) = largest(candidates, measured);
-
-    // Popularity is added where it gains more than noise.
-    if given.is_none() {
-        let candidates: Vec<Candidate> =
-            POPULARITIES.iter().map(|&popularity| Candidate { popularity, ..best }).collect();
-        let measured = measure(&candidates)?;
-        let (better, better_values) = largest(candidates, measured);
-        if beyond_noise(&better_values, &values, 2.0) {
-            (best, values) = (better, better_values);
-        }
-    }
-    // The simpler is kept unless what costs more gains more than noise: popularity, then the linear part, then the network.
-    let mut without_network = false;
-    let (mut linear_alone, together) = (None, mean(&values));
-    if ridge.weight.is_none() && given.is_none() {
-        let popular = vec![Candidate { ridge: 0, network: false, weight: 0.0, popularity: 1.0 }];
-        let (mut simple, mut simple_values) = largest(popular.clone(), measure(&popular)?);
-        let mut candidates: Vec<Candidate> = Vec::new();
-        for ridge in 0..linears.len() {
-            candidates.extend(POPULARITIES_ALONE.iter().map(|&popularity| alone(ridge, popularity)));
-        }
-        let measured = measure(&candidates)?;
-        let (linear, linear_values) = largest(candidates, measured);
-        if beyond_noise(&linear_values, &simple_values, 1.0) {
-            (simple, simple_values) = (linear, linear_values);
-        }
-        linear_alone = Some(mean(&simple_values));
-        if !beyond_noise(&values, &simple_values, 2.0) {
-            without_network = true;
-            best = simple;
-        }
-    }
     let mut chosen = Chosen::default();
     if best.weight != 0.0 || best.popularity != 0.0 {
         let (neighbours, penalty) = linears[best.ridge];
         let mut blend = Blend::new(best.weight, best.popularity, neighbours, penalty, ridge.power);
-        blend.without_network = without_network;
+        blend.without_network = left_out.is_some();
         blend.trainings = trials.len();
-        blend.together = Some(together);
+        blend.together = Some(network.mean());
         blend.network_alone = network_alone;
-        blend.linear_alone = linear_alone;
+        blend.linear_alone = alone.as_ref().map(Measured::mean);
         chosen.blend = Some(blend);
     }
     let weights = chosen.blend.map(|_| trials.swap_remove(0).solved.swap_remove(best.ridge));
     Ok((chosen, weights))
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+/// A candidate with the metric of each user.
+#[derive(Debug, Clone)]
+struct Measured {
+    candidate: Candidate,
+    values: Vec<f64>,
 }
 
-/// The candidate with the largest mean, the first of equals.
-fn largest(candidates: Vec<Candidate>, measured: Vec<Vec<f64>>) -> (Candidate, Vec<f64>) {
-    let mut pairs = candidates.into_iter().zip(measured);
-    let first = pairs.next().expect("at least one candidate");
-    pairs.fold(first, |best, next| if mean(&next.1) > mean(&best.1) { next } else { best })
+impl Measured {
+    fn mean(&self) -> f64 {
+        self.values.iter().sum::<f64>() / self.values.len().max(1) as f64
+    }
+
+    /// Whether it is better than `other` by more than so many standard errors of the difference, user by user.
+    fn is_beyond_noise_of(&self, other: &Self, errors: f64) -> bool {
+        let difference = PairedDifference::of(&self.values, &other.values);
+        difference.mean > errors * difference.standard_error
+    }
+
+    /// The largest mean, the first of equals.
+    fn best(all: Vec<Self>) -> Self {
+        let larger = |best: Self, next: Self| if next.mean() > best.mean() { next } else { best };
+        all.into_iter().reduce(larger).expect("something is always tried")
+    }
 }
 
-/// Whether `better` is above `than` by more than so many standard errors of the difference, user by user.
-fn beyond_noise(better: &[f64], than: &[f64], errors: f64) -> bool {
-    let difference = PairedDifference::of(better, than);
-    difference.mean > errors * difference.standard_error
+/// The best of the network and one of the linear parts, and the mean of the network alone, where that was tried. Popularity is
+/// added where it gains more than noise.
+fn with_network(
+    ridge: &Ridge,
+    n_linears: usize,
+    measure: impl Fn(&[Candidate]) -> Result<Vec<Measured>>,
+) -> Result<(Measured, Option<f64>)> {
+    let popularity = ridge.popularity.unwrap_or(0.0);
+    let weights = ridge.weight.map_or(WEIGHTS.to_vec(), |weight| vec![weight]);
+    let with = |ridge, weight| Candidate { ridge, network: true, weight, popularity };
+    let candidates: Vec<Candidate> =
+        (0..n_linears).flat_map(|linear| weights.iter().map(move |&weight| with(linear, weight))).collect();
+    let measured = measure(&candidates)?;
+    let alone = measured.iter().find(|measured| measured.candidate.weight == 0.0).map(Measured::mean);
+    let best = Measured::best(measured);
+    if ridge.popularity.is_some() {
+        return Ok((best, alone));
+    }
+    let candidates = POPULARITIES.map(|popularity| Candidate { popularity, ..best.candidate });
+    let popular = Measured::best(measure(&candidates)?);
+    Ok((if popular.is_beyond_noise_of(&best, ERRORS_OF_MUCH) { popular } else { best }, alone))
+}
+
+/// Popularity, or the best of the linear parts where that is better than noise.
+fn without_network(
+    n_linears: usize,
+    measure: impl Fn(&[Candidate]) -> Result<Vec<Measured>>,
+) -> Result<Measured> {
+    let popular = Candidate { ridge: 0, network: false, weight: 0.0, popularity: 1.0 };
+    let popular = Measured::best(measure(&[popular])?);
+    let alone = |ridge, popularity| Candidate { ridge, network: false, weight: 1.0, popularity };
+    let candidates: Vec<Candidate> = (0..n_linears)
+        .flat_map(|linear| POPULARITIES_ALONE.map(|popularity| alone(linear, popularity)))
+        .collect();
+    let linear = Measured::best(measure(&candidates)?);
+    Ok(if linear.is_beyond_noise_of(&popular, ERRORS_OF_LITTLE) { linear } else { popular })
 }
 
 /// Seconds that choosing and solving take on the current thread pool, from what some items take.
@@ -274,10 +284,13 @@ impl<'t> Trial<'t> {
     }
 
     /// For each candidate, the metric of each user of each trial.
-    fn measure_all(trials: &[Self], candidates: &[Candidate]) -> Result<Vec<Vec<f64>>> {
-        let mut all = vec![Vec::new(); candidates.len()];
+    fn measure_all(trials: &[Self], candidates: &[Candidate]) -> Result<Vec<Measured>> {
+        let nothing = |&candidate: &Candidate| Measured { candidate, values: Vec::new() };
+        let mut all: Vec<Measured> = candidates.iter().map(nothing).collect();
         for trial in trials {
-            all.iter_mut().zip(trial.measure(candidates)?).for_each(|(all, values)| all.extend(values));
+            all.iter_mut()
+                .zip(trial.measure(candidates)?)
+                .for_each(|(all, values)| all.values.extend(values));
         }
         Ok(all)
     }
