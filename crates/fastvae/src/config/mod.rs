@@ -177,7 +177,7 @@ impl Config {
 
     /// The same settings with what they leave to the data, and with no more codewords than the catalogue can fill.
     ///
-    /// An epoch has at least [`ENOUGH_STEPS`] of at most [`LARGEST_BATCH`] users, where there are so many users.
+    /// An epoch has at least 25 steps of at most 512 users, where there are so many users.
     pub fn for_data(&self, n_users: usize, n_items: usize) -> Self {
         let mut config = self.clone();
         if config.batch == 0 {
