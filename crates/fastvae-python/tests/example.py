@@ -19,7 +19,9 @@ def stop_early(epoch: dict[str, Any]) -> bool:
 def main() -> None:
     plays = fastvae.datasets.generate(users=300, items=200, interactions=6000)
     train, test = fastvae.split(plays, "ratio:0.8", random_state=1)
-    model = fastvae.FastVAE(hidden=32, latent=16, epochs=3, codewords=8, kl={"gamma": 0.005}, decay={"schedule": "constant"})
+    model = fastvae.FastVAE(
+        hidden=32, latent=16, epochs=3, codewords=8, kl={"gamma": 0.005}, ridge={"weight": 2}, decay={"schedule": "constant"}
+    )
     names = {item: f"Film {item}" for item in range(200)}
     model.set_params(random_state=2).fit(train, test, show_progress=False, callback=stop_early, titles=names, refit=False)
     ids, scores = model.recommend(7, train[7], N=5, filter_items=[1], items=None)

@@ -89,6 +89,22 @@ def test_models_know_what_they_have_learned_from(parts: Any) -> None:
     assert len(plain.history_["epoch"]) == 2 and plain.validation_ == {}, "there is nothing to train again on"
 
 
+def test_a_linear_part_stands_beside_the_network_or_in_its_place(parts: Any) -> None:
+    train, test = parts
+    measured = {}
+    for name, changes in {"network": {}, "both": {"ridge": {"weight": 2}}, "chosen": {"ridge": None}}.items():
+        model = fastvae.FastVAE(**SMALL | changes).fit(train, show_progress=False)
+        measured[name] = fastvae.evaluate(model, train, test, ["ndcg@50"])["ndcg@50"]
+        blend = model.description_["blend"]
+        assert (blend is None) == (name == "network")
+        answer = model.ask(history=[3, 17, 42], reasons=2)
+        assert len(answer.items) == 10 and all(answer.reasons)
+    assert measured["both"] > measured["network"]
+    assert measured["chosen"] > measured["network"] and blend["trainings"] > 1
+    alone = fastvae.ItemRidge(penalty=20.0).fit(train)
+    assert fastvae.evaluate(alone, train, test, ["ndcg@50"])["ndcg@50"] > 0.4
+
+
 def test_titles_come_along(parts: Any, tmp_path: Path) -> None:
     train, _ = parts
     path = tmp_path / "titles.csv"

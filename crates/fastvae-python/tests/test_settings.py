@@ -14,6 +14,7 @@ from sklearn.base import clone
 BASELINES = [
     fastvae.Popularity,
     fastvae.ItemKNN,
+    fastvae.ItemRidge,
     fastvae.EASE,
     fastvae.ALS,
     fastvae.BPR,
@@ -30,10 +31,10 @@ def test_the_model_has_the_keys_and_defaults_of_the_library() -> None:
     expected["random_state"], expected["num_threads"] = expected.pop("seed"), expected.pop("threads")
     given = fastvae.FastVAE().get_params()
     # None stands for the library's own; these three are nested or absent there.
-    assert {name for name, value in given.items() if value is None} == {"kl", "decay", "clip"}
+    assert {name for name, value in given.items() if value is None} == {"kl", "ridge", "decay", "clip"}
     assert list(given) == [{"seed": "random_state", "threads": "num_threads"}.get(k, k) for k in expected_order()]
     assert {k: v for k, v in given.items() if v is not None} == {
-        k: v for k, v in expected.items() if k not in ("kl", "decay", "clip")
+        k: v for k, v in expected.items() if k not in ("kl", "ridge", "decay", "clip")
     }
 
 
@@ -53,7 +54,7 @@ def test_baselines_have_the_keys_and_defaults_of_the_library(baseline: type[fast
     assert given.pop("num_threads") == 0
     # What is None is left to the library.
     left = {key for key, value in given.items() if value is None}
-    assert left <= {"alpha", "negatives"}
+    assert left <= {"alpha", "negatives", "regularization"}
     assert {key: given[key] for key in given.keys() - left} == {key: expected[key] for key in expected.keys() - left}
 
 
@@ -109,7 +110,8 @@ def test_wrong_settings_are_value_errors_that_name_the_key(settings: dict[str, o
 
 def test_numbers_of_numpy_are_settings(plays: object) -> None:
     model = fastvae.FastVAE(
-        hidden=np.int64(16), latent=np.int32(8), dropout=np.float32(0.25), epochs=1, codewords=8  # type: ignore[arg-type]
+        hidden=np.int64(16), latent=np.int32(8), dropout=np.float32(0.25), epochs=1, codewords=8,  # type: ignore[arg-type]
+        ridge={"weight": np.float32(2.0)},  # type: ignore[dict-item]
     )
     assert model.fit(plays, show_progress=False).item_factors.shape == (300, 8)
 

@@ -44,7 +44,8 @@ interactions, the model is trained again on everything. With --split or --test i
 
 Settings come from the preset, then --config, then --set, then flags such as --epochs; the later wins.
 Keys: model hidden latent encoder_rank activation dropout latent_samples item_bias proposal estimator negatives codewords \
-codebooks quantizer popularity ridge.neighbours ridge.penalty ridge.power ridge.weight ridge.popularity kl.beta kl.gamma kl.anneal_steps optimizer moments learning_rate decay.schedule \
+codebooks quantizer popularity ridge.neighbours ridge.penalty ridge.power ridge.weight ridge.popularity kl.beta kl.gamma \
+kl.anneal_steps optimizer moments learning_rate decay.schedule \
 decay.factor decay.every weight_decay weight_decay_mode clip batch epochs patience validate_every \
 validation_users seed threads refresh_every device; `fastvae inspect MODEL` shows the values of a trained model.
 The baselines have keys of their own; a wrong one lists them, and `fastvae compare` tries several.

@@ -117,6 +117,8 @@ class ItemRidge(_Baseline):
         Pull of the weights towards zero, in interactions.
     power
         How little long histories count: a user with n items counts n to the minus `power`.
+    popularity
+        What ln(1 + count) of an item adds to its score, times this.
     num_threads
         Worker threads, 0 for one per core.
     """
@@ -124,11 +126,18 @@ class ItemRidge(_Baseline):
     _kind: ClassVar[str] = "item-ridge"
 
     def __init__(
-        self, *, neighbours: int = 64, penalty: float = 50.0, power: float = 0.5, num_threads: int = 0
+        self,
+        *,
+        neighbours: int = 64,
+        penalty: float = 50.0,
+        power: float = 0.5,
+        popularity: float = 0.0,
+        num_threads: int = 0,
     ) -> None:
         self.neighbours = neighbours
         self.penalty = penalty
         self.power = power
+        self.popularity = popularity
         self.num_threads = num_threads
 
 

@@ -205,7 +205,7 @@ class Fitted:
     def user_factors(self) -> Scores:
         """The training users' vectors, ``n_users x latent``, computed on demand.
 
-        ``user_factors @ item_factors.T`` are the scores, where the model has no item biases.
+        ``user_factors @ item_factors.T`` are the scores, where the model has no item biases and no linear part.
         """
         users = self._users()
         rows = np.arange(users.n_users)

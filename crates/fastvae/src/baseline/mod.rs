@@ -16,14 +16,14 @@
 //! at any number of threads, and never holds users x items.
 //!
 //! In a model's file each has arrays of its own:
-//! `neighbours.offsets`, `.items`, `.values` (item-knn), `ridge.` the same (item-ridge); `coefficients` (ease); `items` (wrmf); `users`, `items`
-//! and `factor_user_ids` (the others).
+//! `neighbours.offsets`, `.items`, `.values` (item-knn), `ridge.` the same (item-ridge); `coefficients` (ease); `items`
+//! (wrmf); `users`, `items` and `factor_user_ids` (the others).
 
 mod by_item;
+pub(crate) mod co_counts;
 mod ease;
 mod factors;
 mod inverse;
-pub(crate) mod co_counts;
 mod item_knn;
 pub(crate) mod item_ridge;
 pub(crate) mod item_weights;
