@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use fastvae::config::Ridge;
 use fastvae::data::{GenerateOptions, Interactions, ItemId, Split, UserId};
 use fastvae::eval::{Measure, Metric};
 use fastvae::internals::data::Generator;
@@ -174,6 +175,8 @@ impl Demo {
         Config {
             hidden: 200,
             latent: 64,
+            // What is shown is the network, also where the generated catalogue could do without it.
+            ridge: Ridge::none(),
             epochs: self.epochs,
             seed: self.seed,
             threads: self.threads,

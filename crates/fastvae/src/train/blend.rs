@@ -41,6 +41,9 @@ const POPULARITIES_ALONE: [f32; 6] = [1e-6, 0.001, 0.003, 0.01, 0.03, 0.1];
 const UNCHOSEN_WEIGHT: f32 = 8.0;
 /// The pull where it is not chosen.
 const UNCHOSEN_PENALTY: f32 = 50.0;
+/// What is chosen on most data, or near it.
+const USUAL_WEIGHT: f32 = 16.0;
+const USUAL_PENALTY: f32 = 30.0;
 /// Standard errors of the paired difference that a part must gain to be taken: one where it costs little, two where it costs
 /// much, or is one of many that were tried.
 const ERRORS_OF_LITTLE: f64 = 1.0;
@@ -164,7 +167,7 @@ pub(super) fn choose(trained: &[Trained<'_>], config: &Config) -> Result<(Chosen
         trained.iter().map(|trained| Trial::of(*trained, solved(trained))).collect();
     let measure = |candidates: &[Candidate]| Trial::measure_all(&trials, candidates);
     let measure = &measure;
-    let (network, network_alone) = with_network(ridge, linears.len(), measure)?;
+    let (network, network_alone) = with_network(ridge, &linears, measure)?;
     let given = ridge.weight.is_some() || ridge.popularity.is_some();
     let alone = if given { None } else { Some(without_network(linears.len(), measure)?) };
     let left_out = alone.as_ref().filter(|alone| !network.is_beyond_noise_of(alone, ERRORS_OF_MUCH));
@@ -212,19 +215,29 @@ impl Measured {
 
 /// The best of the network and one of the linear parts, and the mean of the network alone, where that was tried. Popularity is
 /// added where it gains more than noise.
+///
+/// Of those that are as good as the best but for noise, the nearest to what is usual is taken: the largest of many noisy values is
+/// further off.
 fn with_network(
     ridge: &Ridge,
-    n_linears: usize,
+    linears: &[(usize, f32)],
     measure: impl Fn(&[Candidate]) -> Result<Vec<Measured>>,
 ) -> Result<(Measured, Option<f64>)> {
     let popularity = ridge.popularity.unwrap_or(0.0);
     let weights = ridge.weight.map_or(WEIGHTS.to_vec(), |weight| vec![weight]);
     let with = |ridge, weight| Candidate { ridge, network: true, weight, popularity };
-    let candidates: Vec<Candidate> =
-        (0..n_linears).flat_map(|linear| weights.iter().map(move |&weight| with(linear, weight))).collect();
+    let candidates: Vec<Candidate> = (0..linears.len())
+        .flat_map(|linear| weights.iter().map(move |&weight| with(linear, weight)))
+        .collect();
     let measured = measure(&candidates)?;
     let alone = measured.iter().find(|measured| measured.candidate.weight == 0.0).map(Measured::mean);
-    let best = Measured::best(measured);
+    let unusual = |measured: &Measured| {
+        let Candidate { ridge, weight, .. } = measured.candidate;
+        (weight / USUAL_WEIGHT).ln().powi(2) + (linears[ridge].1 / USUAL_PENALTY).ln().powi(2)
+    };
+    let best = Measured::best(measured.clone());
+    let as_good = measured.into_iter().filter(|other| !best.is_beyond_noise_of(other, ERRORS_OF_LITTLE));
+    let best = as_good.min_by(|a, b| unusual(a).total_cmp(&unusual(b))).unwrap_or(best);
     if ridge.popularity.is_some() {
         return Ok((best, alone));
     }
