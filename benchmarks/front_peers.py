@@ -55,12 +55,13 @@ def accuracy(scores, train, test):
 
 
 def als(train, arguments):
-    """With an alpha of 20, the best of 1, 5, 20, 50 and 100 on MovieLens and near it on Gowalla; the default, 1, is far below."""
+    """With the library's defaults. An alpha of 20 in the place of 1 takes as long and is better: with 64 factors NDCG@50 is .154 on
+    Gowalla and .304 on ML10M (a tenth of the users)."""
     from implicit.als import AlternatingLeastSquares
 
     clock = Clock()
     model = AlternatingLeastSquares(
-        factors=arguments.factors, iterations=15, alpha=20.0, num_threads=arguments.threads, use_gpu=False, random_state=0
+        factors=arguments.factors, iterations=15, num_threads=arguments.threads, use_gpu=False, random_state=0
     )
     with clock:
         model.fit(train, show_progress=False)
