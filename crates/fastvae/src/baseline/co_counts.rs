@@ -39,13 +39,13 @@ pub(crate) struct CoCountRow {
 impl CoCountRow {
     /// Sets all of `n_items` to zero. Cost: those that were not.
     pub(crate) fn clear(&mut self, n_items: usize) {
-        self.sums.resize(n_items, 0.0);
         for other in self.touched.drain(..) {
             self.sums[other as usize] = 0.0;
         }
+        self.sums.resize(n_items, 0.0);
     }
 
-    /// Adds a positive `value` to the sum of `other`; nothing else is noted.
+    /// Adds `value` to the sum of `other`. Where values may be negative, an item whose sum was zero again is noted twice.
     #[inline(always)]
     pub(crate) fn add(&mut self, other: ItemId, value: f32) {
         let sum = &mut self.sums[other as usize];

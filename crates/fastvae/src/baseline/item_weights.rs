@@ -1,5 +1,8 @@
 //! [`ItemWeights`]: what each item says of a few others, as a sparse matrix of items x items.
 
+use std::cell::RefCell;
+
+use crate::baseline::co_counts::CoCountRow;
 use crate::data::ItemId;
 use crate::error::Result;
 use crate::eval::Scored;
@@ -13,8 +16,15 @@ pub(crate) struct ItemWeights {
     values: Vec<f32>,
 }
 
-/// Items in all histories' words above this share of the catalogue are added up in a row of the whole of it.
+/// What a history says is sorted where it is less than this share of the catalogue, and else added up in a row of the whole of it;
+/// where it is more than the other share, that row is read from end to end.
+const FEW_SHARE: usize = 256;
 const DENSE_SHARE: usize = 8;
+
+thread_local! {
+    /// The row, which stays from one history to the next.
+    static SUMS: RefCell<CoCountRow> = RefCell::default();
+}
 
 impl ItemWeights {
     /// From rows of `(item, weight)`, each ascending.
@@ -83,32 +93,39 @@ impl ItemWeights {
         value: impl Fn(usize) -> f32,
         scale: f32,
     ) -> Vec<Scored> {
+        let n_items = self.n_items();
         let spans = history.iter().map(|&item| self.offsets[item as usize + 1] - self.offsets[item as usize]);
         let words: usize = spans.sum();
-        if words > self.n_items() / DENSE_SHARE {
-            let mut sums = vec![0.0; self.n_items()];
-            for (at, &item) in history.iter().enumerate() {
-                let value = value(at) * scale;
-                self.of(item).for_each(|(other, weight)| sums[other as usize] += value * weight);
-            }
-            let scored = |(item, score): (usize, f32)| Scored { item: item as ItemId, score };
-            return sums.into_iter().enumerate().filter(|(_, sum)| *sum != 0.0).map(scored).collect();
-        }
-        let mut all = Vec::with_capacity(words);
-        for (at, &item) in history.iter().enumerate() {
+        let said = history.iter().enumerate().flat_map(|(at, &item)| {
             let value = value(at) * scale;
-            all.extend(self.of(item).map(|(other, weight)| Scored { item: other, score: value * weight }));
-        }
-        // Stable, so that each sum is taken in the order of the history.
-        all.sort_by_key(|scored| scored.item);
-        all.dedup_by(|next, sum| {
-            let same = next.item == sum.item;
-            if same {
-                sum.score += next.score;
-            }
-            same
+            self.of(item).map(move |(other, weight)| Scored { item: other, score: value * weight })
         });
-        all
+        // Each sum is taken in the order of the history, whichever way.
+        if words * FEW_SHARE < n_items {
+            let mut all = Vec::with_capacity(words);
+            all.extend(said);
+            all.sort_by_key(|scored| scored.item);
+            all.dedup_by(|next, sum| {
+                let same = next.item == sum.item;
+                if same {
+                    sum.score += next.score;
+                }
+                same
+            });
+            return all;
+        }
+        SUMS.with_borrow_mut(|row| {
+            row.clear(n_items);
+            said.for_each(|scored| row.add(scored.item, scored.score));
+            let CoCountRow { sums, touched } = row;
+            if words * DENSE_SHARE > n_items {
+                let scored = |(item, &score): (usize, &f32)| Scored { item: item as ItemId, score };
+                return sums.iter().enumerate().filter(|(_, sum)| **sum != 0.0).map(scored).collect();
+            }
+            touched.sort_unstable();
+            touched.dedup();
+            touched.iter().map(|&item| Scored { item, score: sums[item as usize] }).collect()
+        })
     }
 
     /// Adds the matrix to a file, its arrays named after `name`.
@@ -153,7 +170,13 @@ mod tests {
 
     #[test]
     fn what_a_history_speaks_for_is_the_sum_of_its_rows() {
-        let n_items = 200;
+        // Of a few words of a large catalogue, sorted; of more, by what was touched; of many, from end to end.
+        for n_items in [20_000, 200] {
+            check_sums(n_items);
+        }
+    }
+
+    fn check_sums(n_items: usize) {
         let rows: Vec<Vec<(ItemId, f32)>> = (0..n_items)
             .map(|j: usize| {
                 (0..j % 5).map(|a| ((j * 7 + a * 40) % n_items, 0.5 + a as f32)).collect::<Vec<_>>()

@@ -37,11 +37,7 @@ const WEIGHTS: [f32; 13] = [0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 
 /// Weights on ln(1 + count) that are tried, beside the network and beside the linear part alone.
 const POPULARITIES: [f32; 7] = [-0.2, -0.1, 0.05, 0.1, 0.2, 0.4, 0.8];
 const POPULARITIES_ALONE: [f32; 6] = [1e-6, 0.001, 0.003, 0.01, 0.03, 0.1];
-/// The weight of the linear part where there is no validation part to choose it on.
-const UNCHOSEN_WEIGHT: f32 = 8.0;
-/// The pull where it is not chosen.
-const UNCHOSEN_PENALTY: f32 = 50.0;
-/// What is chosen on most data, or near it.
+/// What is chosen on most data, or near it; taken where there is no validation part to choose on.
 const USUAL_WEIGHT: f32 = 16.0;
 const USUAL_PENALTY: f32 = 30.0;
 /// Standard errors of the paired difference that a part must gain to be taken: one where it costs little, two where it costs
@@ -141,8 +137,8 @@ pub(super) enum Solved {
 /// What is asked for where nothing can be chosen: no validation part, or all weights given.
 pub(super) fn unchosen(config: &Config, n_items: usize) -> Option<Blend> {
     let ridge = &config.ridge;
-    let (weight, popularity) = (ridge.weight.unwrap_or(UNCHOSEN_WEIGHT), ridge.popularity.unwrap_or(0.0));
-    let penalty = ridge.penalty.unwrap_or(UNCHOSEN_PENALTY);
+    let (weight, popularity) = (ridge.weight.unwrap_or(USUAL_WEIGHT), ridge.popularity.unwrap_or(0.0));
+    let penalty = ridge.penalty.unwrap_or(USUAL_PENALTY);
     let blend = Blend::new(weight, popularity, ridge.neighbours_for(n_items), penalty, ridge.power);
     (weight != 0.0 || popularity != 0.0).then_some(blend)
 }

@@ -384,24 +384,16 @@ impl Training {
     /// # Errors
     /// What the backend reports.
     pub fn advance(&mut self) -> Result<Option<Event>> {
-        match self.progress.phase {
-            Phase::Choosing if self.has_all_epochs() => {
-                self.choose()?;
-                return Ok(Some(Event::Chosen));
-            }
-            Phase::Chosen if self.refit.is_some() => {
-                self.begin_refit()?;
-                if self.has_all_epochs() {
-                    self.solve()?;
-                    return Ok(None);
-                }
-            }
-            Phase::Refit if !self.has_all_epochs() => {}
-            Phase::Chosen | Phase::Refit => {
-                self.solve()?;
-                return Ok(None);
-            }
-            Phase::Choosing => {}
+        if self.progress.phase == Phase::Choosing && self.has_all_epochs() {
+            self.choose()?;
+            return Ok(Some(Event::Chosen));
+        }
+        if self.progress.phase == Phase::Chosen && self.refit.is_some() {
+            self.begin_refit()?;
+        }
+        if self.has_all_epochs() {
+            self.solve()?;
+            return Ok(None);
         }
         let epoch = self.progress.epoch;
         if !self.under_way {
