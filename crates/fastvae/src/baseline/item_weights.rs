@@ -2,10 +2,10 @@
 
 use std::cell::RefCell;
 
-use crate::baseline::co_counts::CoCountRow;
 use crate::data::ItemId;
 use crate::error::Result;
 use crate::eval::Scored;
+use crate::math::simd::prefetch_at;
 use crate::model_file::tensors::{TensorFile, TensorWriter};
 
 /// Compressed sparse rows: row j says what item j of a history speaks for, ascending.
@@ -16,14 +16,53 @@ pub(crate) struct ItemWeights {
     values: Vec<f32>,
 }
 
-/// What a history says is sorted where it is less than this share of the catalogue, and else added up in a row of the whole of it;
-/// where it is more than the other share, that row is read from end to end.
+/// Rows are asked for so many ahead of when they are added up: they lie anywhere in the matrix.
+const AHEAD: usize = 3;
+/// Weights of a row that are asked for, at most.
+const LONG_ROW: usize = 128;
+
+/// What a history says is sorted where it is less than this share of the catalogue, and else added up in a row of the whole of it.
 const FEW_SHARE: usize = 256;
-const DENSE_SHARE: usize = 8;
 
 thread_local! {
     /// The row, which stays from one history to the next.
-    static SUMS: RefCell<CoCountRow> = RefCell::default();
+    static SUMS: RefCell<Sums> = RefCell::default();
+}
+
+/// A sum for each item, and a bit for each that something was added to: their order comes without sorting.
+#[derive(Default)]
+struct Sums {
+    sums: Vec<f32>,
+    touched: Vec<u64>,
+}
+
+impl Sums {
+    fn fit(&mut self, n_items: usize) {
+        if self.sums.len() < n_items {
+            self.sums.resize(n_items, 0.0);
+            self.touched.resize(n_items.div_ceil(64), 0);
+        }
+    }
+
+    fn add(&mut self, item: ItemId, score: f32) {
+        self.sums[item as usize] += score;
+        self.touched[item as usize / 64] |= 1 << (item % 64);
+    }
+
+    /// All sums in the order of items; nothing is left of them here.
+    fn drain(&mut self) -> Vec<Scored> {
+        let n = self.touched.iter().map(|bits| bits.count_ones() as usize).sum();
+        let mut all = Vec::with_capacity(n);
+        for (word, touched) in self.touched.iter_mut().enumerate() {
+            let mut bits = std::mem::take(touched);
+            while bits != 0 {
+                let item = word * 64 + bits.trailing_zeros() as usize;
+                all.push(Scored { item: item as ItemId, score: std::mem::take(&mut self.sums[item]) });
+                bits &= bits - 1;
+            }
+        }
+        all
+    }
 }
 
 impl ItemWeights {
@@ -96,14 +135,13 @@ impl ItemWeights {
         let n_items = self.n_items();
         let spans = history.iter().map(|&item| self.offsets[item as usize + 1] - self.offsets[item as usize]);
         let words: usize = spans.sum();
-        let said = history.iter().enumerate().flat_map(|(at, &item)| {
-            let value = value(at) * scale;
-            self.of(item).map(move |(other, weight)| Scored { item: other, score: value * weight })
-        });
         // Each sum is taken in the order of the history, whichever way.
         if words * FEW_SHARE < n_items {
             let mut all = Vec::with_capacity(words);
-            all.extend(said);
+            for (at, &item) in history.iter().enumerate() {
+                let value = value(at) * scale;
+                all.extend(self.of(item).map(|(item, weight)| Scored { item, score: value * weight }));
+            }
             all.sort_by_key(|scored| scored.item);
             all.dedup_by(|next, sum| {
                 let same = next.item == sum.item;
@@ -114,18 +152,25 @@ impl ItemWeights {
             });
             return all;
         }
-        SUMS.with_borrow_mut(|row| {
-            row.clear(n_items);
-            said.for_each(|scored| row.add(scored.item, scored.score));
-            let CoCountRow { sums, touched } = row;
-            if words * DENSE_SHARE > n_items {
-                let scored = |(item, &score): (usize, &f32)| Scored { item: item as ItemId, score };
-                return sums.iter().enumerate().filter(|(_, sum)| **sum != 0.0).map(scored).collect();
+        SUMS.with_borrow_mut(|sums| {
+            sums.fit(n_items);
+            history.iter().take(AHEAD).for_each(|&item| self.ask_for(item));
+            for (at, &item) in history.iter().enumerate() {
+                if let Some(&next) = history.get(at + AHEAD) {
+                    self.ask_for(next);
+                }
+                let value = value(at) * scale;
+                self.of(item).for_each(|(other, weight)| sums.add(other, value * weight));
             }
-            touched.sort_unstable();
-            touched.dedup();
-            touched.iter().map(|&item| Scored { item, score: sums[item as usize] }).collect()
+            sums.drain()
         })
+    }
+
+    fn ask_for(&self, item: ItemId) {
+        let span = self.offsets[item as usize]..self.offsets[item as usize + 1];
+        let n = span.len().min(LONG_ROW);
+        prefetch_at(self.items.as_ptr().wrapping_add(span.start).cast(), n);
+        prefetch_at(self.values.as_ptr().wrapping_add(span.start), n);
     }
 
     /// Adds the matrix to a file, its arrays named after `name`.
@@ -170,7 +215,7 @@ mod tests {
 
     #[test]
     fn what_a_history_speaks_for_is_the_sum_of_its_rows() {
-        // Of a few words of a large catalogue, sorted; of more, by what was touched; of many, from end to end.
+        // Of a few words of a large catalogue, sorted; of more, added up in a row.
         for n_items in [20_000, 200] {
             check_sums(n_items);
         }

@@ -8,10 +8,11 @@ use rayon::prelude::*;
 
 use crate::data::ItemId;
 use crate::error::Result;
-use crate::eval::scorer::{BlockScores, Scorer, Viewer, add_few};
+use crate::eval::scorer::{BlockScores, Scorer, Viewer, add_few, add_next};
 use crate::eval::topk::{Scored, TopK};
-use crate::math::MatrixView;
 use crate::math::dense::{Operand, product};
+use crate::math::matrix::LANES;
+use crate::math::{MatrixView, simd};
 use crate::proposal::ItemTable;
 
 /// Users ranked together: enough to pay for packing a tile of items in the product, which took 15 % of the time
@@ -24,6 +25,9 @@ const FEW_USERS: usize = 64;
 
 /// Items scored together: 256 x 256 scores are 256 KB, which fits the second-level cache.
 const TILE: usize = 256;
+
+/// Users ahead whose scores of a few items are asked for: those of a block are more than its caches hold.
+const FEW_AHEAD: usize = 4;
 
 /// Blocks in flight per thread before their results are handed over in order.
 const BLOCKS_PER_THREAD: usize = 16;
@@ -113,7 +117,8 @@ impl Scratch {
         k: usize,
     ) -> (Vec<usize>, Vec<Scored>) {
         let (n_users, n_items) = (queries.rows(), items.vectors.rows());
-        let few: Option<Vec<Vec<Scored>>> = few.as_ref().map(|few| (0..n_users).map(few).collect());
+        let few: Vec<Vec<Scored>> = few.iter().flat_map(|few| (0..n_users).map(few)).collect();
+        let mut few: Vec<&[Scored]> = few.iter().map(Vec::as_slice).collect();
         let k = k.min(n_items);
         self.scores.resize(n_users * TILE, 0.0);
         self.selections.resize_with(n_users.max(self.selections.len()), TopK::default);
@@ -140,8 +145,11 @@ impl Scratch {
                 if let Some(rows) = rows {
                     rows(user, first, scores);
                 }
-                if let Some(few) = &few {
-                    add_few(&few[user], first, scores);
+                if let Some(next) = few.get(user + FEW_AHEAD) {
+                    simd::prefetch_at(next.as_ptr().cast(), LANES);
+                }
+                if let Some(few) = few.get_mut(user) {
+                    *few = add_next(few, first, scores);
                 }
                 let cursor = &mut self.cursors[user];
                 for &item in &exclude[user].as_ref()[*cursor..] {

@@ -135,11 +135,16 @@ fn few_of(few: &[Scored], item: ItemId) -> f32 {
 
 /// Adds `few`, ascending, to the scores of the items from `first` on.
 pub(crate) fn add_few(few: &[Scored], first: usize, scores: &mut [f32]) {
-    let from = few.partition_point(|scored| (scored.item as usize) < first);
-    for scored in &few[from..] {
-        let Some(score) = scores.get_mut(scored.item as usize - first) else { break };
+    add_next(&few[few.partition_point(|scored| (scored.item as usize) < first)..], first, scores);
+}
+
+/// As [`add_few`], where none of `few` comes before `first`; what is left of them comes after these scores.
+pub(crate) fn add_next<'f>(few: &'f [Scored], first: usize, scores: &mut [f32]) -> &'f [Scored] {
+    for (at, scored) in few.iter().enumerate() {
+        let Some(score) = scores.get_mut(scored.item as usize - first) else { return &few[at..] };
         *score += scored.score;
     }
+    &[]
 }
 
 /// Whatever scores a catalogue for users: a model, or a method by itself.
