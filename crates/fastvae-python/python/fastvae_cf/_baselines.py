@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from ._data import UserItems, interactions
 from ._fitted import Callback, Titles, fit_columns
@@ -39,6 +40,7 @@ class _Baseline(Recommender):
         return self
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Popularity(_Baseline):
     """The most popular items for everyone.
 
@@ -50,10 +52,10 @@ class Popularity(_Baseline):
 
     _kind: ClassVar[str] = "popularity"
 
-    def __init__(self, *, num_threads: int = 0) -> None:
-        self.num_threads = num_threads
+    num_threads: int = 0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ItemKNN(_Baseline):
     """Items like those of the history.
 
@@ -71,22 +73,14 @@ class ItemKNN(_Baseline):
 
     _kind: ClassVar[str] = "item-knn"
 
-    def __init__(
-        self,
-        *,
-        weighting: str = "tf-idf",
-        neighbours: int = 200,
-        k1: float = 1.2,
-        b: float = 0.75,
-        num_threads: int = 0,
-    ) -> None:
-        self.weighting = weighting
-        self.neighbours = neighbours
-        self.k1 = k1
-        self.b = b
-        self.num_threads = num_threads
+    weighting: str = "tf-idf"
+    neighbours: int = 200
+    k1: float = 1.2
+    b: float = 0.75
+    num_threads: int = 0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class EASE(_Baseline):
     """A linear model from items to items (Steck, 2019). Memory grows with the square of the catalogue.
 
@@ -100,11 +94,11 @@ class EASE(_Baseline):
 
     _kind: ClassVar[str] = "ease"
 
-    def __init__(self, *, regularization: float = 400.0, num_threads: int = 0) -> None:
-        self.regularization = regularization
-        self.num_threads = num_threads
+    regularization: float = 400.0
+    num_threads: int = 0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ItemRidge(_Baseline):
     """A ridge regression of every item on its nearest items, in closed form: nearly what `EASE` learns, for catalogues of any
     size.
@@ -125,22 +119,14 @@ class ItemRidge(_Baseline):
 
     _kind: ClassVar[str] = "item-ridge"
 
-    def __init__(
-        self,
-        *,
-        neighbours: int = 64,
-        penalty: float = 50.0,
-        power: float = 0.5,
-        popularity: float = 0.0,
-        num_threads: int = 0,
-    ) -> None:
-        self.neighbours = neighbours
-        self.penalty = penalty
-        self.power = power
-        self.popularity = popularity
-        self.num_threads = num_threads
+    neighbours: int = 64
+    penalty: float = 50.0
+    power: float = 0.5
+    popularity: float = 0.0
+    num_threads: int = 0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ALS(_Baseline):
     """Weighted matrix factorisation by alternating least squares (Hu et al., 2008).
 
@@ -163,53 +149,30 @@ class ALS(_Baseline):
 
     _kind: ClassVar[str] = "wrmf"
 
-    def __init__(
-        self,
-        *,
-        factors: int = 128,
-        alpha: float | None = None,
-        regularization: float | None = None,
-        exponent: float = 1.0,
-        iterations: int = 15,
-        steps: int = 3,
-        random_state: int | None = 0,
-        num_threads: int = 0,
-    ) -> None:
-        self.factors = factors
-        self.alpha = alpha
-        self.regularization = regularization
-        self.exponent = exponent
-        self.iterations = iterations
-        self.steps = steps
-        self.random_state = random_state
-        self.num_threads = num_threads
+    factors: int = 128
+    alpha: float | None = None
+    regularization: float | None = None
+    exponent: float = 1.0
+    iterations: int = 15
+    steps: int = 3
+    random_state: int | None = 0
+    num_threads: int = 0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _Pairwise(_Baseline):
     """Item and user vectors learned from pairs."""
 
     _kind: ClassVar[str] = "pairwise"
 
-    def __init__(
-        self,
-        *,
-        factors: int = 64,
-        epochs: int = 40,
-        learning_rate: float = 0.005,
-        regularization: float = 0.005,
-        batch: int = 4096,
-        negatives: int | None = None,
-        random_state: int | None = 0,
-        num_threads: int = 0,
-    ) -> None:
-        self.factors = factors
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.regularization = regularization
-        self.batch = batch
-        self.negatives = negatives
-        self.random_state = random_state
-        self.num_threads = num_threads
+    factors: int = 64
+    epochs: int = 40
+    learning_rate: float = 0.005
+    regularization: float = 0.005
+    batch: int = 4096
+    negatives: int | None = None
+    random_state: int | None = 0
+    num_threads: int = 0
 
 
 class BPR(_Pairwise):
@@ -250,6 +213,7 @@ class WARP(_Pairwise):
     _kind: ClassVar[str] = "warp"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AOBPR(_Pairwise):
     """BPR against items oversampled by the factors' ranks (Rendle & Freudenthaler, 2014).
 
@@ -263,9 +227,7 @@ class AOBPR(_Pairwise):
 
     _kind: ClassVar[str] = "aobpr"
 
-    def __init__(self, *, rank_scale: float = 500.0, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.rank_scale = rank_scale
+    rank_scale: float = 500.0
 
 
 class DNS(_Pairwise):
@@ -277,6 +239,7 @@ class DNS(_Pairwise):
     _kind: ClassVar[str] = "dns"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PRIS(_Pairwise):
     """Pairwise ranking with importance sampling from clusters (Lian et al., 2020).
 
@@ -292,12 +255,11 @@ class PRIS(_Pairwise):
 
     _kind: ClassVar[str] = "pris"
 
-    def __init__(self, *, clusters: int = 16, temperature: float = 1.0, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.clusters = clusters
-        self.temperature = temperature
+    clusters: int = 16
+    temperature: float = 1.0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SA(_Pairwise):
     """Pairwise ranking with self-adversarial weights (Sun et al., 2019).
 
@@ -311,6 +273,4 @@ class SA(_Pairwise):
 
     _kind: ClassVar[str] = "sa"
 
-    def __init__(self, *, temperature: float = 1.0, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.temperature = temperature
+    temperature: float = 1.0

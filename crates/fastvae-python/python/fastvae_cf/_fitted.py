@@ -34,7 +34,10 @@ class NotFittedError(ValueError, AttributeError):
 
 
 class Fitted:
-    """Settings, and what was learned with them."""
+    """Settings, and what was learned with them.
+
+    A method is a dataclass of its settings. Models are compared by identity, and shown with what differs from the defaults.
+    """
 
     _kind: ClassVar[str]
     _kinds: ClassVar[dict[str, type[Any]]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import _fastvae
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FastVAE(Recommender):
     """A variational autoencoder that draws its negatives from an inverted multi-index (Chen et al., WWW 2022).
 
@@ -101,76 +103,39 @@ class FastVAE(Recommender):
 
     _kind: ClassVar[str] = "fastvae"
 
-    def __init__(
-        self,
-        *,
-        model: str = "fastvae",
-        hidden: int = 300,
-        latent: int = 64,
-        encoder_rank: int = 0,
-        activation: str = "relu",
-        dropout: float = 0.5,
-        latent_samples: int = 1,
-        item_bias: bool = False,
-        proposal: str = "midx-popularity",
-        estimator: str = "stratified",
-        negatives: int = 300,
-        codewords: int = 32,
-        codebooks: int = 2,
-        quantizer: str = "product",
-        popularity: str = "log",
-        kl: Mapping[str, float] | None = None,
-        ridge: Mapping[str, float] | None = None,
-        optimizer: str = "lazy-adam",
-        moments: str = "compact",
-        learning_rate: float = 2e-3,
-        decay: Mapping[str, Any] | None = None,
-        weight_decay: float = 0.01,
-        weight_decay_mode: str = "coupled",
-        clip: float | None = None,
-        batch: int = 0,
-        epochs: int = 80,
-        patience: int = 4,
-        validate_every: int = 5,
-        validation_users: int = 0,
-        random_state: int | None = 0,
-        num_threads: int = 0,
-        refresh_every: int = 0,
-        device: str = "auto",
-    ) -> None:
-        self.model = model
-        self.hidden = hidden
-        self.latent = latent
-        self.encoder_rank = encoder_rank
-        self.activation = activation
-        self.dropout = dropout
-        self.latent_samples = latent_samples
-        self.item_bias = item_bias
-        self.proposal = proposal
-        self.estimator = estimator
-        self.negatives = negatives
-        self.codewords = codewords
-        self.codebooks = codebooks
-        self.quantizer = quantizer
-        self.popularity = popularity
-        self.kl = kl
-        self.ridge = ridge
-        self.optimizer = optimizer
-        self.moments = moments
-        self.learning_rate = learning_rate
-        self.decay = decay
-        self.weight_decay = weight_decay
-        self.weight_decay_mode = weight_decay_mode
-        self.clip = clip
-        self.batch = batch
-        self.epochs = epochs
-        self.patience = patience
-        self.validate_every = validate_every
-        self.validation_users = validation_users
-        self.random_state = random_state
-        self.num_threads = num_threads
-        self.refresh_every = refresh_every
-        self.device = device
+    model: str = "fastvae"
+    hidden: int = 300
+    latent: int = 64
+    encoder_rank: int = 0
+    activation: str = "relu"
+    dropout: float = 0.5
+    latent_samples: int = 1
+    item_bias: bool = False
+    proposal: str = "midx-popularity"
+    estimator: str = "stratified"
+    negatives: int = 300
+    codewords: int = 32
+    codebooks: int = 2
+    quantizer: str = "product"
+    popularity: str = "log"
+    kl: Mapping[str, float] | None = None
+    ridge: Mapping[str, float] | None = None
+    optimizer: str = "lazy-adam"
+    moments: str = "compact"
+    learning_rate: float = 2e-3
+    decay: Mapping[str, Any] | None = None
+    weight_decay: float = 0.01
+    weight_decay_mode: str = "coupled"
+    clip: float | None = None
+    batch: int = 0
+    epochs: int = 80
+    patience: int = 4
+    validate_every: int = 5
+    validation_users: int = 0
+    random_state: int | None = 0
+    num_threads: int = 0
+    refresh_every: int = 0
+    device: str = "auto"
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
