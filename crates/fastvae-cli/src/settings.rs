@@ -39,15 +39,12 @@ impl Preset {
             Self::Paper => Config::paper(),
         }
     }
+}
 
-    /// The name in flags and output.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Quick => "quick",
-            Self::Default => "default",
-            Self::Best => "best",
-            Self::Paper => "paper",
-        }
+/// As in flags.
+impl std::fmt::Display for Preset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.to_possible_value().expect("no preset is hidden").get_name())
     }
 }
 
@@ -74,7 +71,7 @@ pub struct SettingFlags {
 
     /// fastvae (sampled softmax), mult-vae (full softmax), or a baseline: popularity, item-knn, item-ridge, ease, wrmf, bpr,
     /// warp, aobpr, dns, pris, sa
-    #[arg(long, value_name = "MODEL", hide_possible_values = true, value_parser = PossibleValuesParser::new(MODELS))]
+    #[arg(long, value_name = "MODEL", hide_possible_values = true, value_parser = PossibleValuesParser::new(models()))]
     model: Option<String>,
 
     /// Where negatives come from: midx-popularity, midx-uniform, midx-exact, softmax, uniform, popularity,
@@ -100,33 +97,12 @@ pub struct SettingFlags {
 }
 
 /// Everything that can be trained.
-pub const MODELS: [&str; 13] = [
-    "fastvae",
-    "mult-vae",
-    "popularity",
-    "item-knn",
-    "ease",
-    "item-ridge",
-    "wrmf",
-    "bpr",
-    "warp",
-    "aobpr",
-    "dns",
-    "pris",
-    "sa",
-];
+pub fn models() -> impl Iterator<Item = &'static str> {
+    ["fastvae", "mult-vae"].into_iter().chain(Kind::ALL.map(Kind::name))
+}
 
 const PROPOSALS: [&str; 8] =
     ["midx-popularity", "midx-uniform", "midx-exact", "softmax", "uniform", "popularity", "kernel", "dns"];
-
-/// Settings with where they started from.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
-    /// The settings.
-    pub config: Config,
-    /// Where they started from.
-    pub preset: Preset,
-}
 
 /// What is to be trained.
 #[derive(Debug, Clone, PartialEq)]
@@ -146,7 +122,7 @@ impl SettingFlags {
     ///
     /// # Errors
     /// An error of usage for an unknown key or a value that cannot work.
-    pub fn resolve(&self) -> Result<Settings> {
+    pub fn resolve(&self) -> Result<Choice<Config>> {
         self.resolve_with(&[])
     }
 
@@ -154,10 +130,9 @@ impl SettingFlags {
     ///
     /// # Errors
     /// As [`SettingFlags::resolve`].
-    pub fn resolve_with(&self, more: &[String]) -> Result<Settings> {
+    pub fn resolve_with(&self, more: &[String]) -> Result<Choice<Config>> {
         let mut file = self.file()?;
-        let named = file.remove("preset").map(|value| preset_named(&value)).transpose()?;
-        let preset = self.preset.or(named).unwrap_or(Preset::Default);
+        let preset = self.preset(&mut file)?;
         let mut layers = Layers::<Config>::new(&preset.config(), keys());
         if let Some(path) = &self.config {
             layers.lay(file, |key| format!("{}: `{key}`", path.display()))?;
@@ -172,7 +147,8 @@ impl SettingFlags {
             config.seed = seed;
         }
         config.validate()?;
-        Ok(Settings { config, preset })
+        let (seed, threads) = (config.seed, Some(config.threads).filter(|&threads| threads > 0));
+        Ok(Choice { settings: config, preset, seed, threads })
     }
 
     /// What is asked for: the variational autoencoder, or a baseline.
@@ -183,9 +159,8 @@ impl SettingFlags {
         if let Some(Choice { settings, preset, seed, threads }) = self.resolve_baseline()? {
             return Ok(Choice { settings: settings.into(), preset, seed, threads });
         }
-        let Settings { config, preset } = self.resolve()?;
-        let (seed, threads) = (config.seed, Some(config.threads).filter(|&threads| threads > 0));
-        Ok(Choice { settings: config.into(), preset, seed, threads })
+        let Choice { settings, preset, seed, threads } = self.resolve()?;
+        Ok(Choice { settings: settings.into(), preset, seed, threads })
     }
 
     /// The baseline that is asked for with its settings, in the same layers; None for fastvae and mult-vae.
@@ -201,8 +176,7 @@ impl SettingFlags {
         if self.proposal.is_some() {
             return Err(usage(format!("--proposal is for fastvae; {kind} has its own way to negatives")));
         }
-        let preset_in_file = file.remove("preset").map(|value| preset_named(&value)).transpose()?;
-        let preset = self.preset.or(preset_in_file).unwrap_or(Preset::Default);
+        let preset = self.preset(&mut file)?;
         let start = match preset {
             Preset::Quick | Preset::Default | Preset::Best => kind.settings(),
             Preset::Paper => kind.paper_settings(),
@@ -235,6 +209,18 @@ impl SettingFlags {
             .with_context(|| format!("{} is not valid TOML", path.display()))
     }
 
+    /// Where settings start from: as the flag says, or else the file, which keeps only settings.
+    fn preset(&self, file: &mut Table) -> Result<Preset> {
+        let named = file.remove("preset").map(|value| {
+            value.as_str().and_then(|name| Preset::from_str(name, false).ok()).ok_or_else(|| {
+                usage(format!(
+                    "preset = {value} is not a preset; use \"quick\", \"default\", \"best\" or \"paper\""
+                ))
+            })
+        });
+        Ok(self.preset.or(named.transpose()?).unwrap_or(Preset::Default))
+    }
+
     fn shortcuts(&self) -> Table {
         let text = |value: &Option<String>| value.clone().map(Value::String);
         let number = |value: Option<u32>| value.map(|n| Value::Integer(n.into()));
@@ -253,12 +239,6 @@ impl SettingFlags {
 
 fn device(text: &str) -> Result<Device, String> {
     text.parse().map_err(|error: fastvae::Error| error.to_string())
-}
-
-fn preset_named(value: &Value) -> Result<Preset> {
-    value.as_str().and_then(|name| Preset::from_str(name, false).ok()).ok_or_else(|| {
-        usage(format!("preset = {value} is not a preset; use \"quick\", \"default\", \"best\" or \"paper\""))
-    })
 }
 
 /// The table that `key=value` texts describe; dots in keys go down into tables.
@@ -398,7 +378,7 @@ mod tests {
     use super::*;
 
     fn resolve(flags: SettingFlags) -> Result<Config> {
-        flags.resolve().map(|settings| settings.config)
+        flags.resolve().map(|choice| choice.settings)
     }
 
     fn set(values: &[&str]) -> SettingFlags {
@@ -428,9 +408,8 @@ mod tests {
             proposal: Some("uniform".to_string()),
             ..set(&["epochs=8", "latent = 64"])
         };
-        let settings = flags.resolve().unwrap();
-        assert_eq!(settings.preset, Preset::Paper);
-        let config = settings.config;
+        let Choice { settings: config, preset, .. } = flags.resolve().unwrap();
+        assert_eq!(preset, Preset::Paper);
         assert_eq!((config.hidden, config.latent, config.negatives, config.epochs), (200, 64, 300, 9));
         assert_eq!((config.kl.beta, config.seed), (Some(0.3), u64::MAX));
         assert_eq!(config.proposal, ProposalKind::Uniform);

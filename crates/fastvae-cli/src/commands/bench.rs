@@ -121,7 +121,7 @@ impl Bench {
             .map(|change| {
                 let more: Vec<String> =
                     change.split(',').filter(|text| !text.is_empty()).map(String::from).collect();
-                let config = self.settings.resolve_with(&more).with_context(|| whose(change))?.config;
+                let config = self.settings.resolve_with(&more).with_context(|| whose(change))?.settings;
                 // No more epochs than rounds are trained, and none is validated.
                 Ok((
                     change.to_string(),

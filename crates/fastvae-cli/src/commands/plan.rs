@@ -67,10 +67,10 @@ struct Calibration {
 impl Plan {
     /// Prints the plan.
     pub fn run(self) -> Result<()> {
-        let settings = self.settings.resolve()?;
+        let choice = self.settings.resolve()?;
         let data = Arc::new(read(&self.data, &self.reading.options_with(self.core))?);
         let (n_users, n_items, n_interactions) = (data.n_users(), data.n_items(), data.n_interactions());
-        let config = &settings.config.for_data(n_users, n_items);
+        let config = &choice.settings.for_data(n_users, n_items);
         let mut memory = MemoryPlan::of(config, n_users, n_items, n_interactions);
         if data.is_mapped() {
             // Its pages stay the file's: reading holds nothing, and the training's share can be dropped.
@@ -120,7 +120,7 @@ impl Plan {
                 "seconds_per_epoch": calibration.as_ref().map(|c| c.seconds_per_epoch),
                 "index_seconds_per_epoch": calibration.as_ref().map(|c| c.index_seconds),
                 "calibration_steps": calibration.as_ref().map(|c| c.steps),
-                "preset": settings.preset,
+                "preset": choice.preset,
                 "presets": presets,
                 "config": config,
             }));
@@ -132,7 +132,7 @@ impl Plan {
             thousands(n_interactions),
             config.hidden,
             config.latent,
-            settings.preset.name()
+            choice.preset
         );
         text.push_str(&memory_text(&memory, available));
         text.push('\n');
@@ -181,7 +181,7 @@ fn presets_text(presets: &[OfPreset]) -> String {
         display::table(["--preset", "network", "epochs, at most", "predicted peak", "time, at most"]);
     for of in presets {
         table.add_row([
-            of.preset.name(),
+            &of.preset.to_string(),
             &format!("{}-{}", of.hidden, of.latent),
             &of.epochs.to_string(),
             &bytes(of.peak_bytes),

@@ -6,7 +6,7 @@ use fastvae::config::ModelKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::settings::MODELS;
+use crate::settings::models;
 
 /// What one training needs to know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub enum Candidate {
 
 /// What can be compared: all that can be trained, and the other presets of fastvae.
 pub fn comparable() -> impl Iterator<Item = &'static str> {
-    MODELS.into_iter().chain(["fastvae-quick", "fastvae-best"])
+    models().chain(["fastvae-quick", "fastvae-best"])
 }
 
 /// The candidates of `model`, those of the defaults first.

@@ -288,7 +288,7 @@ impl Report<'_> {
     }
 
     fn method(&self) -> String {
-        let preset = self.choice.preset.name();
+        let preset = self.choice.preset;
         let Settings::Vae(Config { hidden, latent, model, negatives, proposal, .. }) = &self.choice.settings
         else {
             return format!("{}, preset {preset}", self.model.name());
