@@ -130,7 +130,7 @@ pub fn fit_quietly(
     Ok(())
 }
 
-/// A trained baseline and what it took.
+/// A trained model and what it took.
 pub struct Fitted {
     /// The model.
     pub model: Model,

@@ -24,3 +24,8 @@ pub fn watch() -> Result<()> {
 pub fn requested() -> bool {
     REQUESTS.load(Ordering::SeqCst) > 0
 }
+
+/// Whether `error` says that work ended for it.
+pub fn ended(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(fastvae::Error::Interrupted))
+}

@@ -1,4 +1,4 @@
-//! Standard output, and files that are to be written later.
+//! Standard output, and files that are written whole or later.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -39,6 +39,16 @@ pub fn print_line(text: impl std::fmt::Display) -> Result<()> {
 /// Writes `value` to standard output as one JSON object.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
     print_line(serde_json::to_string_pretty(value)?)
+}
+
+/// Writes a file whole or not at all.
+///
+/// # Errors
+/// What the disk refuses.
+pub fn write(path: &Path, contents: &[u8]) -> Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(contents).map_err(|source| failure::io(path, source))?;
+    Ok(file.commit()?)
 }
 
 /// Fails now if `path` could not be written later: no such directory, no permission, or not a file.

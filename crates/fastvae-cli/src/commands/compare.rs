@@ -139,7 +139,7 @@ impl Compare {
                         run.write(&path)?;
                         all.push(run);
                     }
-                    Err(error) if is_interruption(&error) => {
+                    Err(error) if interrupt::ended(&error) => {
                         eprintln!(
                             "interrupted; the same command goes on from the {} runs that are done",
                             all.len()
@@ -190,10 +190,6 @@ fn chosen(names: &[String]) -> Result<Vec<&'static str>> {
         }
     }
     Ok(models)
-}
-
-fn is_interruption(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref::<fastvae::Error>(), Some(fastvae::Error::Interrupted))
 }
 
 /// Whether the model cannot work with this data, rather than something being broken.

@@ -10,16 +10,16 @@ pub use axis::Scale;
 pub use bars::{Bar, Bars, bars};
 pub use lines::{Figure, Mark, Panel, Series};
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use fastvae::internals::write::AtomicFile;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use resvg::usvg::fontdb::Database;
 use resvg::{tiny_skia, usvg};
+
+use crate::output::write;
 
 /// The only font that text is rasterised with, so that a PNG is the same on every machine.
 const FONT: &[u8] = include_bytes!("../../assets/DejaVuSans.subset.ttf");
@@ -96,16 +96,6 @@ pub type Drawn = Result<(), Box<dyn std::error::Error>>;
 pub fn save(svg: &str, path: &Path) -> Result<()> {
     write(&path.with_extension("svg"), svg.as_bytes())?;
     write(&path.with_extension("png"), &png(svg)?)
-}
-
-/// Writes a file whole or not at all.
-///
-/// # Errors
-/// What the disk refuses.
-pub fn write(path: &Path, contents: &[u8]) -> Result<()> {
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(contents).map_err(|source| crate::failure::io(path, source))?;
-    Ok(file.commit()?)
 }
 
 fn png(svg: &str) -> Result<Vec<u8>> {

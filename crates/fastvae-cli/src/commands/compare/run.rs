@@ -1,25 +1,24 @@
 //! One model on one fold: choose settings, train, test, and remember.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use fastvae::Error;
 use fastvae::data::{Interactions, UserId};
 use fastvae::eval::Metric;
 use fastvae::internals::data::hold_out;
 use fastvae::internals::eval::{evaluate, evaluate_users};
 use fastvae::internals::resources;
-use fastvae::internals::write::AtomicFile;
 use fastvae::train::{Control, Finish, train};
-use fastvae::{Error, Model};
 use serde::{Deserialize, Serialize};
 
 use super::candidates::{Candidate, candidates};
-use crate::fit::fit_baseline;
+use crate::fit::{Fitted, fit_baseline};
 use crate::interrupt;
+use crate::output::write;
 
 /// Users, at most, whose interactions are held out in part to choose settings by.
 const VALIDATION_USERS: usize = 2000;
@@ -85,13 +84,6 @@ pub struct Run {
     pub values: Vec<f64>,
 }
 
-/// A trained model and what it took.
-struct Trained {
-    model: Model,
-    seconds: f64,
-    cpu_seconds: f64,
-}
-
 impl Run {
     /// The model's name.
     pub fn model(&self) -> &str {
@@ -122,10 +114,7 @@ impl Run {
     /// # Errors
     /// What the disk refuses.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let mut file = AtomicFile::create(path)?;
-        serde_json::to_writer(&mut file, self)?;
-        file.write_all(b"\n").map_err(|source| crate::failure::io(path, source))?;
-        Ok(file.commit()?)
+        write(path, format!("{}\n", serde_json::to_string(self)?).as_bytes())
     }
 }
 
@@ -175,7 +164,7 @@ impl Task<'_> {
         });
         let settings = grid.swap_remove(best.unwrap_or(0));
         reset_peak_memory();
-        let Trained { model, seconds, cpu_seconds } = trained(&settings, self.train)?;
+        let Fitted { model, seconds, cpu_seconds } = trained(&settings, self.train)?;
         let peak_memory = peak_memory();
         let evaluation = evaluate(&model, self.train, self.test, &self.metrics)?;
         let values = evaluate_users(&model, self.train, self.test, self.metrics[0])?;
@@ -202,13 +191,9 @@ pub fn pairs_hash(data: &Interactions) -> u64 {
     words.fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0100_0000_01b3))
 }
 
-fn trained(candidate: &Candidate, data: &Arc<Interactions>) -> Result<Trained> {
+fn trained(candidate: &Candidate, data: &Arc<Interactions>) -> Result<Fitted> {
     match candidate {
-        Candidate::Baseline(settings) => {
-            let fitted = fit_baseline(data, settings, Finish::default())?;
-            let (seconds, cpu_seconds) = (fitted.seconds, fitted.cpu_seconds);
-            Ok(Trained { model: fitted.model, seconds, cpu_seconds })
-        }
+        Candidate::Baseline(settings) => Ok(fit_baseline(data, settings, Finish::default())?),
         Candidate::Model(config) => {
             let (clock, cpu) = (Instant::now(), resources::cpu_seconds());
             let mut config = config.as_ref().clone();
@@ -221,7 +206,7 @@ fn trained(candidate: &Candidate, data: &Arc<Interactions>) -> Result<Trained> {
                 return Err(Error::Interrupted.into());
             }
             let cpu_seconds = resources::cpu_seconds() - cpu;
-            Ok(Trained { model, seconds: clock.elapsed().as_secs_f64(), cpu_seconds })
+            Ok(Fitted { model, seconds: clock.elapsed().as_secs_f64(), cpu_seconds })
         }
     }
 }

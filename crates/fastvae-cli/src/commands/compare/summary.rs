@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
 use fastvae::eval::Metric;
 use fastvae::internals::eval::PairedDifference;
-use fastvae::internals::write::AtomicFile;
 use serde::Serialize;
 
 use super::candidates::Candidate;
 use super::run::Run;
 use crate::display::{self, bytes, seconds};
+use crate::output::write;
 
 /// A comparison, best model first.
 #[derive(Debug, Clone, Serialize)]
@@ -186,9 +185,9 @@ impl Summary {
             let _ = writeln!(markdown, "- {}: `{}`", line.model, serde_json::to_string(&line.settings)?);
         }
         markdown.push_str("\n![comparison](comparison.svg)\n");
-        save(&directory.join("comparison.md"), markdown.as_bytes())?;
-        save(&directory.join("comparison.csv"), self.csv().as_bytes())?;
-        save(&directory.join("comparison.json"), &serde_json::to_vec_pretty(self)?)
+        write(&directory.join("comparison.md"), markdown.as_bytes())?;
+        write(&directory.join("comparison.csv"), self.csv().as_bytes())?;
+        write(&directory.join("comparison.json"), &serde_json::to_vec_pretty(self)?)
     }
 
     fn csv(&self) -> String {
@@ -229,10 +228,4 @@ fn user_means(runs: &[&Run]) -> BTreeMap<u32, f64> {
 
 fn p_text(p: f64) -> String {
     if p < 0.0001 { "<0.0001".to_string() } else { format!("{p:.4}") }
-}
-
-fn save(path: &Path, contents: &[u8]) -> Result<()> {
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(contents).map_err(|source| crate::failure::io(path, source))?;
-    Ok(file.commit()?)
 }

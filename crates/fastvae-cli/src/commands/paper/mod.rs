@@ -136,7 +136,7 @@ impl Paper {
         let mut pages = Vec::new();
         for part in parts {
             let page = match with_threads(self.threads, || part.page(&session))? {
-                Err(error) if is_interruption(&error) => {
+                Err(error) if interrupt::ended(&error) => {
                     eprintln!("interrupted; the same command goes on from what is done");
                     return Ok(ExitCode::from(interrupt::EXIT_CODE));
                 }
@@ -152,8 +152,4 @@ impl Paper {
         print(&format!("results in {}\n", session.output.display()))?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn is_interruption(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref::<fastvae::Error>(), Some(fastvae::Error::Interrupted))
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::plot::{save, write};
+use crate::output::write;
+use crate::plot::save;
 
 /// What one table or figure gave.
 #[derive(Debug)]

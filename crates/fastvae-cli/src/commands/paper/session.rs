@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::failure::io;
 use crate::interrupt;
-use crate::plot::write;
+use crate::output::write;
 
 /// How much is trained and measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
