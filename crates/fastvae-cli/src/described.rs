@@ -1,8 +1,7 @@
 //! What a model says of itself, as a person reads it.
 
-use fastvae::internals::model::ModelInternals;
+use fastvae::eval::Evaluation;
 use fastvae::model::{Description, Learned};
-use fastvae::{Model, eval::Evaluation};
 use serde_json::{Map, Value, json};
 
 use crate::display::thousands;
@@ -58,24 +57,4 @@ pub fn add_to(description: &Description, object: &mut Map<String, Value>) {
     object.insert("blend".into(), json!(description.blend));
     object.insert("validation".into(), json!(description.validation.as_ref().map(with_errors)));
     object.insert("measured_on".into(), json!(description.measured_on));
-}
-
-/// The sizes of a model and what it holds, in JSON.
-pub fn sizes(model: &Model) -> Map<String, Value> {
-    let network = model.network();
-    let entries = json!({
-        "model": model.name(),
-        "n_items": model.n_items(),
-        "n_parameters": network.map(|network| network.n_parameters()),
-        "hidden": network.map(|network| network.hidden()),
-        "latent": network.map(|network| network.latent()),
-        "titles": model.titles().is_some(),
-        "stored_users": model.users().map(|users| users.n_users()),
-        "index": model.index().is_some(),
-        "search": model.description().search,
-    });
-    match entries {
-        Value::Object(entries) => entries,
-        _ => unreachable!("an object was written down"),
-    }
 }

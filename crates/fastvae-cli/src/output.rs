@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 use fastvae::internals::write::AtomicFile;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::failure;
 
@@ -39,6 +40,13 @@ pub fn print_line(text: impl std::fmt::Display) -> Result<()> {
 /// Writes `value` to standard output as one JSON object.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
     print_line(serde_json::to_string_pretty(value)?)
+}
+
+/// Adds the entries of `json`, an object, to `object`.
+pub fn extend(object: &mut Map<String, Value>, json: Value) {
+    if let Value::Object(entries) = json {
+        object.extend(entries);
+    }
 }
 
 /// Writes a file whole or not at all.

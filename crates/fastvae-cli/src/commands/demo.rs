@@ -23,7 +23,7 @@ use crate::display::{seconds, thousands};
 use crate::failure;
 use crate::fit::fit;
 use crate::interrupt;
-use crate::output::{check_writable, print, print_json};
+use crate::output::{check_writable, extend, print, print_json};
 use crate::scores::{Held, Scores};
 
 /// Titles shown of a history, and of a list of recommendations.
@@ -245,9 +245,7 @@ impl Demo {
             "model_path": self.output,
             "examples": shown.examples.iter().map(example).collect::<Result<Vec<_>>>()?,
         });
-        if let Value::Object(entries) = entries {
-            object.extend(entries);
-        }
+        extend(&mut object, entries);
         print_json(&object)
     }
 }

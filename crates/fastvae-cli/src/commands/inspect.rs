@@ -16,7 +16,7 @@ use crate::data_flags::{CoreFlag, DataFlags};
 use crate::described;
 use crate::display::{self, bytes, thousands};
 use crate::failure;
-use crate::output::{print, print_json};
+use crate::output::{extend, print, print_json};
 use crate::scores::add_metrics;
 
 /// Show what a file of interactions or a model holds
@@ -52,11 +52,9 @@ impl Inspect {
         let (data, report) = read_with_report(&self.file, &self.reading.options_with(self.core))?;
         let statistics = Statistics::of(&data);
         if self.json {
-            let Value::Object(mut object) = serde_json::to_value(&statistics)? else {
-                unreachable!("statistics are a struct")
-            };
-            object.insert("weighted".into(), data.weights().is_some().into());
-            object.insert("reading".into(), serde_json::to_value(&report)?);
+            let mut object = serde_json::to_value(&statistics)?;
+            object["weighted"] = data.weights().is_some().into();
+            object["reading"] = serde_json::to_value(&report)?;
             return print_json(&object);
         }
         let mut table = display::plain();
@@ -106,17 +104,24 @@ fn model_json(model: &Model, size: u64) -> Map<String, Value> {
     if let Some(evaluation) = &description.evaluation {
         add_metrics(evaluation, &mut object);
     }
-    object.extend(described::sizes(model));
+    let network = model.network();
     let entries = json!({
+        "model": model.name(),
+        "n_items": model.n_items(),
+        "n_parameters": network.map(|network| network.n_parameters()),
+        "hidden": network.map(|network| network.hidden()),
+        "latent": network.map(|network| network.latent()),
+        "titles": model.titles().is_some(),
+        "stored_users": model.users().map(|users| users.n_users()),
+        "index": model.index().is_some(),
+        "search": description.search,
         "bytes": size,
         "epochs": description.epochs.iter().filter(|record| !record.refit).count(),
         "version": description.library_version,
         "statistics": description.statistics,
         "config": description.settings,
     });
-    if let Value::Object(entries) = entries {
-        object.extend(entries);
-    }
+    extend(&mut object, entries);
     described::add_to(description, &mut object);
     object
 }

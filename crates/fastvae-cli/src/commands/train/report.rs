@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::Parts;
 use crate::described;
 use crate::display::{self, bytes, seconds, thousands};
+use crate::output::extend;
 use crate::scores::Scores;
 use crate::settings::Choice;
 
@@ -298,11 +299,5 @@ impl Report<'_> {
             ModelKind::FastVae => format!("fastvae, {negatives} negatives from {}", proposal.name()),
         };
         format!("{kind}; {hidden}-{latent}, preset {preset}")
-    }
-}
-
-fn extend(object: &mut Map<String, Value>, entries: Value) {
-    if let Value::Object(entries) = entries {
-        object.extend(entries);
     }
 }
