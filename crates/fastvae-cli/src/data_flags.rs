@@ -52,13 +52,16 @@ pub struct DataFlags {
     pub binarize: bool,
 }
 
-/// The filter that applies to training data only.
-#[derive(Debug, Clone, Copy, Default, Args)]
+/// How to read what is learned from, with the filter that applies to it alone.
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Reading data")]
-pub struct CoreFlag {
+pub struct TrainDataFlags {
+    #[command(flatten)]
+    reading: DataFlags,
+
     /// Keep only users and items with at least N interactions among those kept
     #[arg(long, value_name = "N")]
-    pub k_core: Option<usize>,
+    k_core: Option<usize>,
 }
 
 /// What to call the items.
@@ -90,6 +93,13 @@ impl TitleFlags {
     }
 }
 
+impl TrainDataFlags {
+    /// The library's options.
+    pub fn options(&self) -> ReadOptions {
+        ReadOptions { k_core: self.k_core, ..self.reading.options() }
+    }
+}
+
 impl DataFlags {
     /// The library's options for files that stand beside training data.
     pub fn options(&self) -> ReadOptions {
@@ -106,11 +116,6 @@ impl DataFlags {
             binarize: self.binarize,
             k_core: None,
         }
-    }
-
-    /// The library's options for training data.
-    pub fn options_with(&self, core: CoreFlag) -> ReadOptions {
-        ReadOptions { k_core: core.k_core, ..self.options() }
     }
 }
 

@@ -16,7 +16,7 @@ use fastvae::internals::train::TrainingInternals;
 use fastvae::train::{Control, EpochRecord, Event, TrainOptions, Training};
 use serde_json::{Value, json};
 
-use crate::data_flags::{CoreFlag, DataFlags};
+use crate::data_flags::TrainDataFlags;
 use crate::display::{self, seconds};
 use crate::failure::usage;
 use crate::interrupt;
@@ -58,10 +58,7 @@ pub struct Bench {
     settings: SettingFlags,
 
     #[command(flatten)]
-    reading: DataFlags,
-
-    #[command(flatten)]
-    core: CoreFlag,
+    reading: TrainDataFlags,
 }
 
 /// One of the settings.
@@ -75,7 +72,7 @@ impl Bench {
     /// Measures; exit code 130 for an interrupted run, which still shows its whole rounds.
     pub fn run(self) -> Result<ExitCode> {
         let configs = self.configs()?;
-        let data = Arc::new(read(&self.data, &self.reading.options_with(self.core))?);
+        let data = Arc::new(read(&self.data, &self.reading.options())?);
         warn_of_memory(&configs, &data);
         let mut contenders = Vec::with_capacity(configs.len());
         for (change, config) in configs {

@@ -17,7 +17,7 @@ use fastvae::internals::data::fold;
 
 use self::candidates::comparable;
 use crate::commands::with_threads;
-use crate::data_flags::{CoreFlag, DataFlags};
+use crate::data_flags::TrainDataFlags;
 use crate::display::thousands;
 use crate::failure::usage;
 use crate::interrupt;
@@ -83,17 +83,14 @@ pub struct Compare {
     json: bool,
 
     #[command(flatten)]
-    reading: DataFlags,
-
-    #[command(flatten)]
-    core: CoreFlag,
+    reading: TrainDataFlags,
 }
 
 impl Compare {
     /// Compares; exit code 130 for an interrupted run.
     pub fn run(self) -> Result<ExitCode> {
         let models = chosen(&self.models)?;
-        let data = read(&self.data, &self.reading.options_with(self.core))?;
+        let data = read(&self.data, &self.reading.options())?;
         let runs = self.output.join("runs");
         std::fs::create_dir_all(&runs)
             .map_err(|source| crate::failure::io(&runs, source))

@@ -12,7 +12,7 @@ use fastvae::internals::data::read_with_report;
 use fastvae::internals::model::ModelInternals;
 use serde_json::{Map, Value, json};
 
-use crate::data_flags::{CoreFlag, DataFlags};
+use crate::data_flags::TrainDataFlags;
 use crate::described;
 use crate::display::{self, bytes, thousands};
 use crate::failure;
@@ -36,10 +36,7 @@ pub struct Inspect {
     json: bool,
 
     #[command(flatten)]
-    reading: DataFlags,
-
-    #[command(flatten)]
-    core: CoreFlag,
+    reading: TrainDataFlags,
 }
 
 impl Inspect {
@@ -49,7 +46,7 @@ impl Inspect {
     }
 
     fn data(&self) -> Result<()> {
-        let (data, report) = read_with_report(&self.file, &self.reading.options_with(self.core))?;
+        let (data, report) = read_with_report(&self.file, &self.reading.options())?;
         let statistics = Statistics::of(&data);
         if self.json {
             let mut object = serde_json::to_value(&statistics)?;

@@ -16,7 +16,7 @@ use fastvae::train::{Control, Event, TrainOptions, Training};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::data_flags::{CoreFlag, DataFlags};
+use crate::data_flags::TrainDataFlags;
 use crate::display::{self, bytes, seconds, thousands};
 use crate::output::{print, print_json};
 use crate::settings::{Preset, SettingFlags};
@@ -50,10 +50,7 @@ pub struct Plan {
     settings: SettingFlags,
 
     #[command(flatten)]
-    reading: DataFlags,
-
-    #[command(flatten)]
-    core: CoreFlag,
+    reading: TrainDataFlags,
 }
 
 /// What a few seconds of training showed.
@@ -68,7 +65,7 @@ impl Plan {
     /// Prints the plan.
     pub fn run(self) -> Result<()> {
         let choice = self.settings.resolve()?;
-        let data = Arc::new(read(&self.data, &self.reading.options_with(self.core))?);
+        let data = Arc::new(read(&self.data, &self.reading.options())?);
         let (n_users, n_items, n_interactions) = (data.n_users(), data.n_items(), data.n_interactions());
         let config = &choice.settings.for_data(n_users, n_items);
         let mut memory = MemoryPlan::of(config, n_users, n_items, n_interactions);

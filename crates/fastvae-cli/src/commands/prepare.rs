@@ -11,7 +11,7 @@ use fastvae::internals::data::read_with_report;
 use fastvae::internals::resources;
 use serde_json::json;
 
-use crate::data_flags::{CoreFlag, DataFlags, TitleFlags};
+use crate::data_flags::{TitleFlags, TrainDataFlags};
 use crate::display::{bytes, seconds, thousands};
 use crate::failure;
 use crate::output::{check_writable, print_json, print_line};
@@ -46,10 +46,7 @@ pub struct Prepare {
     json: bool,
 
     #[command(flatten)]
-    reading: DataFlags,
-
-    #[command(flatten)]
-    core: CoreFlag,
+    reading: TrainDataFlags,
 }
 
 impl Prepare {
@@ -59,7 +56,7 @@ impl Prepare {
         let clock = Instant::now();
         let data = match &self.test {
             Some(test) => read_pair(&self.data, test, &self.reading.options())?.0,
-            None => read_with_report(&self.data, &self.reading.options_with(self.core))?.0,
+            None => read_with_report(&self.data, &self.reading.options())?.0,
         };
         let titles = self.titles.read(&self.data, data.item_ids())?;
         let read_seconds = clock.elapsed().as_secs_f64();

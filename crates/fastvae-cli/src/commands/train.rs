@@ -18,7 +18,7 @@ use fastvae::train::{Finish, Outcome, Refit, TrainOptions, Training};
 use fastvae::{Config, Model};
 
 use crate::commands::with_threads;
-use crate::data_flags::{CoreFlag, DataFlags, TitleFlags};
+use crate::data_flags::{TitleFlags, TrainDataFlags};
 use crate::failure::{Usage, usage};
 use crate::fit::{Checkpoints, EpochLog, Fitted, fit, fit_baseline};
 use crate::interrupt;
@@ -109,10 +109,7 @@ pub struct Train {
     settings: SettingFlags,
 
     #[command(flatten)]
-    reading: DataFlags,
-
-    #[command(flatten)]
-    core: CoreFlag,
+    reading: TrainDataFlags,
 }
 
 /// What is held out.
@@ -312,7 +309,7 @@ impl Train {
             let (data, test_part) = read_pair(&self.data, test, &self.reading.options())?;
             return Ok(whole(data, Some(test_part), test.display().to_string()));
         }
-        let data = read(&self.data, &self.reading.options_with(self.core))?;
+        let data = read(&self.data, &self.reading.options())?;
         let Some(SplitChoice::By(split)) = self.split else { return Ok(whole(data, None, String::new())) };
         let parts = split.apply(&data, seed)?;
         Ok(Parts {
