@@ -3,7 +3,7 @@
 use fastvae::baseline::Kind;
 use fastvae::internals::train::{Phase, TrainingInternals};
 use fastvae::train::{EpochRecord, Event, StepProgress, Training};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 
 use crate::display::thousands;
 use crate::logging;
@@ -51,31 +51,22 @@ impl Progress {
     }
 
     fn show_epoch(&mut self, record: &EpochRecord) {
+        let &EpochRecord { epoch, refit, loss, kl, users_per_second, seconds, .. } = record;
         self.validation = record.validation.or(self.validation);
         if let Some(bar) = &self.bar {
-            bar.set_position(record.epoch as u64 * PARTS);
-            bar.set_message(self.message(
-                record.epoch,
-                record.refit,
-                record.loss,
-                record.kl,
-                record.users_per_second,
-            ));
+            bar.set_position(epoch as u64 * PARTS);
+            bar.set_message(self.message(epoch, refit, loss, kl, users_per_second));
             return;
         }
         let validation = record.validation.map(|value| format!(" ndcg@50={value:.4}")).unwrap_or_default();
         let sampling = record.proposal.map_or_else(String::new, |p| {
             format!(" kl_to_softmax={:.3} effective_share={:.3}", p.kl_to_softmax, p.effective_sample_share)
         });
-        let again = if record.refit { "again " } else { "" };
+        let again = if refit { "again " } else { "" };
         tracing::info!(
-            "{again}epoch={}/{} loss={:.4} kl={:.4}{validation} users_per_second={:.0} seconds={:.3}{sampling}",
-            record.epoch,
+            "{again}epoch={epoch}/{} loss={loss:.4} kl={kl:.4}{validation} users_per_second={users_per_second:.0} \
+             seconds={seconds:.3}{sampling}",
             self.epochs,
-            record.loss,
-            record.kl,
-            record.users_per_second,
-            record.seconds,
         );
     }
 
@@ -87,14 +78,6 @@ impl Progress {
             self.epochs,
             thousands(users_per_second as u64)
         )
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
     }
 }
 
@@ -125,18 +108,10 @@ impl PassProgress {
     }
 }
 
-impl Drop for PassProgress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-/// A bar of this length, where there is a terminal to draw it on.
+/// A bar of this length, where there is a terminal to draw it on; it goes when it is dropped.
 fn bar(template: &str, length: u64) -> Option<ProgressBar> {
     logging::shows_bars().then(|| {
-        let bar = ProgressBar::new(length);
+        let bar = ProgressBar::new(length).with_finish(ProgressFinish::AndClear);
         let style = ProgressStyle::with_template(template).expect("the template is a constant");
         bar.set_style(style.progress_chars("=> "));
         logging::bars().add(bar)
