@@ -130,6 +130,12 @@ pub fn fit_quietly(
     Ok(())
 }
 
+/// A stopwatch that starts now: seconds since then, and processor seconds over all threads.
+pub fn stopwatch() -> impl Fn() -> (f64, f64) {
+    let (clock, cpu) = (Instant::now(), resources::cpu_seconds());
+    move || (clock.elapsed().as_secs_f64(), resources::cpu_seconds() - cpu)
+}
+
 /// A trained model and what it took.
 pub struct Fitted {
     /// The model.
@@ -146,8 +152,7 @@ pub struct Fitted {
 /// As [`fit_with`].
 pub fn fit_baseline(data: &Arc<Interactions>, settings: &Settings, with: Finish) -> fastvae::Result<Fitted> {
     let progress = PassProgress::of(settings.kind());
-    let (clock, cpu) = (Instant::now(), resources::cpu_seconds());
-    let took = || (clock.elapsed().as_secs_f64(), resources::cpu_seconds() - cpu);
+    let took = stopwatch();
     // The index and what else finishes a model come after the last pass, where there are passes.
     let mut learned = None;
     let model = fit_with(Arc::clone(data), settings, with, |event| {

@@ -1,17 +1,15 @@
 //! How well a model ranks, beside the popularity baseline.
 
-use std::time::Instant;
-
 use anyhow::Result;
 use clap::Args;
 use fastvae::Training;
 use fastvae::data::Interactions;
 use fastvae::eval::{Evaluation, Measure, Metric};
 use fastvae::internals::eval::{Scorer, evaluate, evaluate_popularity};
-use fastvae::internals::resources;
 use serde_json::{Map, Value, json};
 
 use crate::display::{self, thousands};
+use crate::fit::stopwatch;
 
 /// Which cut-offs are measured.
 #[derive(Debug, Clone, Args)]
@@ -112,9 +110,9 @@ impl Scores {
     ) -> Result<Self> {
         held.check()?;
         let metrics = held.metrics();
-        let (clock, cpu) = (Instant::now(), resources::cpu_seconds());
+        let took = stopwatch();
         let model = measure(&metrics)?;
-        let (seconds, cpu_seconds) = (clock.elapsed().as_secs_f64(), resources::cpu_seconds() - cpu);
+        let (seconds, cpu_seconds) = took();
         let popularity = evaluate_popularity(held.counts, held.histories, held.test, &metrics)?;
         Ok(Self { model, popularity, seconds, cpu_seconds })
     }

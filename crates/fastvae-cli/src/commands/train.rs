@@ -5,14 +5,13 @@ mod report;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use fastvae::baseline;
 use fastvae::data::{Interactions, Split, read, read_pair};
 use fastvae::internals::model::ModelInternals;
-use fastvae::internals::resources;
 use fastvae::model::Settings;
 use fastvae::train::{Finish, Outcome, Refit, TrainOptions, Training};
 use fastvae::{Config, Model};
@@ -20,13 +19,13 @@ use fastvae::{Config, Model};
 use crate::commands::with_threads;
 use crate::data_flags::{TitleFlags, TrainDataFlags};
 use crate::failure::{Usage, usage};
-use crate::fit::{Checkpoints, EpochLog, Fitted, fit, fit_baseline};
+use crate::fit::{Checkpoints, EpochLog, Fitted, fit, fit_baseline, stopwatch};
 use crate::interrupt;
 use crate::output::{check_writable, print, print_json};
 use crate::scores::{CutOffs, Held, Scores, positive};
 use crate::settings::{Choice, SettingFlags};
 
-use report::{Report, Run};
+use report::{Epochs, Report};
 
 /// Train a model, measure it, and save it
 #[derive(Debug, Args)]
@@ -146,7 +145,8 @@ impl Parts {
 struct Trained {
     model: Model,
     scores: Option<Scores>,
-    run: Run,
+    /// Of what is trained in epochs.
+    epochs: Option<Epochs>,
     /// Seconds and processor seconds of all that made the model, reading and evaluation apart.
     fit: (f64, f64),
 }
@@ -175,7 +175,7 @@ impl Train {
                 with_threads(choice.threads, || self.train_baseline(settings, &parts, with))??
             }
         };
-        let Some(Trained { model, scores, run, fit }) = trained else {
+        let Some(Trained { model, scores, epochs, fit }) = trained else {
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
         };
         if let Some(path) = &self.output {
@@ -190,7 +190,7 @@ impl Train {
             parts: &parts,
             model: &model,
             scores,
-            run,
+            epochs,
             fit,
             path: self.output.as_deref(),
         };
@@ -209,10 +209,7 @@ impl Train {
         checkpoints: Option<&Checkpoints>,
         with: Finish,
     ) -> Result<Option<Trained>> {
-        let now = || (Instant::now(), resources::cpu_seconds());
-        let since =
-            |(clock, cpu): (Instant, f64)| (clock.elapsed().as_secs_f64(), resources::cpu_seconds() - cpu);
-        let begun = now();
+        let took = stopwatch();
         let held = parts.held(&self.cut_offs.at);
         let mut training = self.start(config, parts, checkpoints)?;
         let mut log = match &self.log {
@@ -222,9 +219,9 @@ impl Train {
         let (mut scores, mut measuring) = (None, (0.0, 0.0));
         let mut measure = |training: &mut Training| -> Result<()> {
             if let Some(held) = held.as_ref().filter(|_| scores.is_none()) {
-                let begun = now();
+                let took = stopwatch();
                 scores = Some(Scores::of_training(training, held, &parts.origin)?);
-                measuring = since(begun);
+                measuring = took();
             }
             Ok(())
         };
@@ -235,11 +232,11 @@ impl Train {
             return Ok(None);
         }
         measure(&mut training)?;
-        let run = Run::of(&training);
+        let epochs = Some(Epochs::of(&training));
         let model = training.finish(with)?;
-        let (wall, cpu) = since(begun);
+        let (wall, cpu) = took();
         let fit = (wall - measuring.0, cpu - measuring.1);
-        Ok(Some(Trained { model, scores, run, fit }))
+        Ok(Some(Trained { model, scores, epochs, fit }))
     }
 
     /// Trains a baseline; None where it was interrupted.
@@ -269,8 +266,7 @@ impl Train {
         if let Some(scores) = &scores {
             model.note_evaluation(scores.model.clone(), &parts.origin);
         }
-        let fit = (seconds, cpu_seconds);
-        Ok(Some(Trained { model, scores, run: Run::Passes { seconds, cpu_seconds }, fit }))
+        Ok(Some(Trained { model, scores, epochs: None, fit: (seconds, cpu_seconds) }))
     }
 
     /// Fails before any work where the results could not be written.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::{Context, Result};
 use fastvae::Error;
@@ -11,12 +10,11 @@ use fastvae::data::{Interactions, UserId};
 use fastvae::eval::Metric;
 use fastvae::internals::data::hold_out;
 use fastvae::internals::eval::{evaluate, evaluate_users};
-use fastvae::internals::resources;
 use fastvae::train::{Control, Finish, train};
 use serde::{Deserialize, Serialize};
 
 use super::candidates::{Candidate, candidates};
-use crate::fit::{Fitted, fit_baseline};
+use crate::fit::{Fitted, fit_baseline, stopwatch};
 use crate::interrupt;
 use crate::output::write;
 
@@ -195,7 +193,7 @@ fn trained(candidate: &Candidate, data: &Arc<Interactions>) -> Result<Fitted> {
     match candidate {
         Candidate::Baseline(settings) => Ok(fit_baseline(data, settings, Finish::default())?),
         Candidate::Model(config) => {
-            let (clock, cpu) = (Instant::now(), resources::cpu_seconds());
+            let took = stopwatch();
             let mut config = config.as_ref().clone();
             config.threads = rayon::current_num_threads();
             let model = train(Arc::clone(data), &config, |_| match interrupt::requested() {
@@ -205,8 +203,8 @@ fn trained(candidate: &Candidate, data: &Arc<Interactions>) -> Result<Fitted> {
             if interrupt::requested() {
                 return Err(Error::Interrupted.into());
             }
-            let cpu_seconds = resources::cpu_seconds() - cpu;
-            Ok(Fitted { model, seconds: clock.elapsed().as_secs_f64(), cpu_seconds })
+            let (seconds, cpu_seconds) = took();
+            Ok(Fitted { model, seconds, cpu_seconds })
         }
     }
 }

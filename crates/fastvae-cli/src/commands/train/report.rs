@@ -26,19 +26,12 @@ pub struct Report<'a> {
     pub model: &'a Model,
     /// How well the model ranks, where something was held out.
     pub scores: Option<Scores>,
-    pub run: Run,
+    /// Of what was trained in epochs, each with a record in the model's description.
+    pub epochs: Option<Epochs>,
     /// Seconds and processor seconds of all that made the model, reading and evaluation apart.
     pub fit: (f64, f64),
     /// Where the model is, where it was saved.
     pub path: Option<&'a Path>,
-}
-
-/// How the training went.
-pub enum Run {
-    /// In epochs, each with a record in the model's description.
-    Epochs(Box<Epochs>),
-    /// In passes, or at once.
-    Passes { seconds: f64, cpu_seconds: f64 },
 }
 
 /// What is known of a run in epochs beside its records.
@@ -51,21 +44,19 @@ pub struct Epochs {
     phases: PhaseTimes,
 }
 
-impl Run {
+impl Epochs {
     /// What the finished run knows.
     pub fn of(training: &Training) -> Self {
-        Self::Epochs(Box::new(Epochs {
+        Self {
             best: training.best(),
             threads: training.on_threads(rayon::current_num_threads),
             device: training.device(),
             refresh_interval: training.refresh_interval(),
             kl_weight: training.kl_weight(),
             phases: training.phase_times(),
-        }))
+        }
     }
-}
 
-impl Epochs {
     /// Mean over the epochs.
     fn mean(records: &[EpochRecord], pick: impl Fn(&EpochRecord) -> f64) -> f64 {
         records.iter().map(pick).sum::<f64>() / records.len().max(1) as f64
@@ -155,15 +146,11 @@ impl Report<'_> {
             scores.add_to(&mut object);
         }
         let description = self.model.description();
-        match (&self.run, &self.choice.settings) {
-            (Run::Epochs(run), Settings::Vae(config)) => {
-                run.add_to(config, &description.epochs, &mut object);
-            }
-            (&Run::Passes { seconds, cpu_seconds }, _) => {
-                object.insert("training_seconds".into(), seconds.into());
-                object.insert("training_cpu_seconds".into(), cpu_seconds.into());
-            }
-            _ => {}
+        if let (Some(run), Settings::Vae(config)) = (&self.epochs, &self.choice.settings) {
+            run.add_to(config, &description.epochs, &mut object);
+        } else {
+            object.insert("training_seconds".into(), self.fit.0.into());
+            object.insert("training_cpu_seconds".into(), self.fit.1.into());
         }
         let (parts, n_test) = (self.parts, self.n_test());
         let entries = json!({
@@ -199,7 +186,7 @@ impl Report<'_> {
         }
         let description = self.model.description();
         let mut text = display::text(summary, []);
-        if let (Run::Epochs(run), true) = (&self.run, with_profile) {
+        if let (Some(run), true) = (&self.epochs, with_profile) {
             text.push('\n');
             text.push_str(&run.profile(&description.epochs));
         }
@@ -223,6 +210,9 @@ impl Report<'_> {
                 format!("; {}: {} train, {} test", self.parts.origin, thousands(train), thousands(test))
             }
         };
+        let epochs = self.epochs.as_ref().map(|run| format!(": {}", run.text(&description.epochs)));
+        let took =
+            format!("{} ({} CPU){}", seconds(self.fit.0), seconds(self.fit.1), epochs.unwrap_or_default());
         let mut rows = vec![
             (
                 "data",
@@ -234,19 +224,7 @@ impl Report<'_> {
                 ),
             ),
             ("model", self.method()),
-            (
-                "training",
-                match &self.run {
-                    Run::Epochs(run) => {
-                        let (wall, cpu) = self.fit;
-                        let epochs = run.text(&description.epochs);
-                        format!("{} ({} CPU): {epochs}", seconds(wall), seconds(cpu))
-                    }
-                    &Run::Passes { seconds: wall, cpu_seconds } => {
-                        format!("{} ({} CPU)", seconds(wall), seconds(cpu_seconds))
-                    }
-                },
-            ),
+            ("training", took),
         ];
         if let Some(blend) = &description.blend {
             rows.push(("chosen", blend.to_string()));
