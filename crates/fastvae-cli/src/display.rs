@@ -1,6 +1,9 @@
 //! Numbers and tables as people read them.
 
+use std::fmt;
+
 use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
 
 /// `n` with a comma every three digits.
 pub fn thousands(n: impl TryInto<u64>) -> String {
@@ -39,6 +42,34 @@ pub fn seconds(value: f64) -> String {
         v if v < 120.0 => format!("{v:.0} s"),
         v if v < 7200.0 => format!("{:.0} min", v / 60.0),
         v => format!("{:.1} h", v / 3600.0),
+    }
+}
+
+/// A mean over folds or trials and the deviation between them.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Spread {
+    /// The mean.
+    pub mean: f64,
+    /// Sample deviation; None for a single value.
+    pub deviation: Option<f64>,
+}
+
+impl Spread {
+    /// Of `values`.
+    pub fn of(values: &[f64]) -> Self {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n.max(1.0);
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        Self { mean, deviation: (values.len() > 1).then(|| (squares / (n - 1.0)).sqrt()) }
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.deviation {
+            Some(deviation) => write!(f, "{:.4} ± {deviation:.4}", self.mean),
+            None => write!(f, "{:.4}", self.mean),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use anyhow::Result;
 use plotters::prelude::*;
 
 use super::{Anchor, COLOURS, svg, text_style};
+use crate::display::Spread;
 
 const LINE_HEIGHT: i32 = 34;
 const WIDTH: i32 = 760;
@@ -29,12 +30,17 @@ pub struct Bars {
 pub struct Bar {
     /// What stands left of it.
     pub name: String,
-    /// Its length.
-    pub value: f64,
-    /// Half the length of its whisker.
-    pub deviation: Option<f64>,
+    /// Its length, and half that of its whisker.
+    pub value: Spread,
     /// A value marked across it, by a published figure for one.
     pub reference: Option<f64>,
+}
+
+impl Bar {
+    /// How far it reaches, with whisker and mark.
+    fn end(&self) -> f64 {
+        (self.value.mean + self.value.deviation.unwrap_or(0.0)).max(self.reference.unwrap_or(0.0))
+    }
 }
 
 /// The drawing of `panels`.
@@ -47,11 +53,7 @@ pub fn bars(panels: &[Bars]) -> Result<String> {
     svg(size, |root| {
         for (at, panel) in panels.iter().enumerate() {
             let left = WIDTH * at as i32;
-            let most = panel
-                .bars
-                .iter()
-                .map(|bar| (bar.value + bar.deviation.unwrap_or(0.0)).max(bar.reference.unwrap_or(0.0)))
-                .fold(1e-9, f64::max);
+            let most = panel.bars.iter().map(Bar::end).fold(1e-9, f64::max);
             let x =
                 |value: f64| left + LEFT + (value / most * f64::from(WIDTH - LEFT - RIGHT)).round() as i32;
             root.draw(&Text::new(panel.title.clone(), (left + 12, 18), text_style(15, Anchor::Left)))?;
@@ -63,10 +65,10 @@ pub fn bars(panels: &[Bars]) -> Result<String> {
                 let name =
                     Text::new(bar.name.clone(), (left + LEFT - 8, middle), text_style(13, Anchor::Right));
                 root.draw(&name)?;
-                root.draw(&Rectangle::new([(x(0.0), top), (x(bar.value), bottom)], COLOURS[0].filled()))?;
-                let deviation = bar.deviation.unwrap_or(0.0);
-                if deviation > 0.0 {
-                    let ends = [(bar.value - deviation).max(0.0), bar.value + deviation];
+                let Spread { mean, deviation } = bar.value;
+                root.draw(&Rectangle::new([(x(0.0), top), (x(mean), bottom)], COLOURS[0].filled()))?;
+                if let Some(deviation) = deviation.filter(|&deviation| deviation > 0.0) {
+                    let ends = [(mean - deviation).max(0.0), mean + deviation];
                     let whisker = ends.map(|end| (x(end), middle)).to_vec();
                     root.draw(&PathElement::new(whisker, BLACK.stroke_width(2)))?;
                 }
@@ -74,12 +76,8 @@ pub fn bars(panels: &[Bars]) -> Result<String> {
                     let across = vec![(x(reference), top - 3), (x(reference), bottom + 3)];
                     root.draw(&PathElement::new(across, COLOURS[1].stroke_width(3)))?;
                 }
-                let end = x((bar.value + deviation).max(bar.reference.unwrap_or(0.0)));
-                let value = match bar.deviation {
-                    Some(deviation) => format!("{:.4} ± {deviation:.4}", bar.value),
-                    None => format!("{:.4}", bar.value),
-                };
-                root.draw(&Text::new(value, (end + 8, middle), text_style(13, Anchor::Left)))?;
+                let beside = (x(bar.end()) + 8, middle);
+                root.draw(&Text::new(bar.value.to_string(), beside, text_style(13, Anchor::Left)))?;
             }
         }
         Ok(())
@@ -92,10 +90,9 @@ mod tests {
 
     #[test]
     fn the_longest_bar_fills_the_panel_and_values_are_written_out() {
-        let bar = |name: &str, value: f64, reference| Bar {
+        let bar = |name: &str, mean: f64, reference| Bar {
             name: name.into(),
-            value,
-            deviation: Some(0.0012),
+            value: Spread { mean, deviation: Some(0.0012) },
             reference,
         };
         let panel = Bars {

@@ -13,13 +13,8 @@ use crate::plot::{Bar, Bars, bars, save};
 /// What the disk refuses.
 pub fn write(summary: &Summary, title: &str, path: &Path) -> Result<()> {
     let lines = summary.models.iter().filter_map(|line| {
-        let spread = line.metrics.get(&summary.metric)?;
-        Some(Bar {
-            name: line.model.clone(),
-            value: spread.mean,
-            deviation: spread.deviation,
-            reference: None,
-        })
+        let value = *line.metrics.get(&summary.metric)?;
+        Some(Bar { name: line.model.clone(), value, reference: None })
     });
     let heading = match summary.folds {
         1 => summary.metric.to_string(),

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::candidates::Candidate;
 use super::run::Run;
-use crate::display::{self, bytes, seconds};
+use crate::display::{self, Spread, bytes, seconds};
 use crate::output::write;
 
 /// A comparison, best model first.
@@ -46,31 +46,6 @@ pub struct Line {
     pub settings: Candidate,
 }
 
-/// A mean over folds and the deviation between them.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Spread {
-    /// The mean.
-    pub mean: f64,
-    /// Sample deviation; None for a single fold.
-    pub deviation: Option<f64>,
-}
-
-impl Spread {
-    fn of(values: &[f64]) -> Self {
-        let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n.max(1.0);
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        Self { mean, deviation: (values.len() > 1).then(|| (squares / (n - 1.0)).sqrt()) }
-    }
-
-    fn text(self) -> String {
-        match self.deviation {
-            Some(deviation) => format!("{:.4} ± {deviation:.4}", self.mean),
-            None => format!("{:.4}", self.mean),
-        }
-    }
-}
-
 impl Summary {
     /// Sums `runs` of `models` up.
     pub fn of(models: &[&str], runs: &[Run], metrics: [Metric; 2], folds: usize) -> Self {
@@ -78,20 +53,16 @@ impl Summary {
         for model in models {
             let of_model: Vec<&Run> = runs.iter().filter(|run| run.model() == *model).collect();
             let Some(first) = of_model.first() else { continue };
-            let mean = |pick: &dyn Fn(&Run) -> f64| {
-                of_model.iter().map(|run| pick(run)).sum::<f64>() / of_model.len() as f64
+            let spread = |pick: &dyn Fn(&Run) -> Option<f64>| {
+                Spread::of(&of_model.iter().filter_map(|run| pick(run)).collect::<Vec<_>>())
             };
-            let spread = |metric: Metric| {
-                Spread::of(
-                    &of_model.iter().filter_map(|run| run.metrics.get(&metric).copied()).collect::<Vec<_>>(),
-                )
-            };
+            let of_metric = |metric| (metric, spread(&|run| run.metrics.get(&metric).copied()));
             let line = Line {
                 model: model.to_string(),
                 folds: of_model.len(),
-                metrics: metrics.iter().map(|&metric| (metric, spread(metric))).collect(),
-                seconds: mean(&|run| run.seconds),
-                cpu_seconds: mean(&|run| run.cpu_seconds),
+                metrics: metrics.into_iter().map(of_metric).collect(),
+                seconds: spread(&|run| Some(run.seconds)).mean,
+                cpu_seconds: spread(&|run| Some(run.cpu_seconds)).mean,
                 peak_memory: of_model.iter().filter_map(|run| run.peak_memory).max(),
                 difference_to_best: None,
                 settings: first.settings.clone(),
@@ -117,7 +88,7 @@ impl Summary {
         header.extend(["to best", "p", "train", "CPU", "memory"].map(str::to_string));
         let row = |line: &Line| {
             let mut row = vec![line.model.clone()];
-            row.extend(line.metrics.values().map(|spread| spread.text()));
+            row.extend(line.metrics.values().map(ToString::to_string));
             match &line.difference_to_best {
                 None => row.extend(["best".to_string(), String::new()]),
                 Some(difference) => {

@@ -13,6 +13,7 @@ use super::curve::{self, Curve, NDCG, Point, RECALL};
 use super::datasets::{DATASETS, Dataset, ML10M, Trial};
 use super::page::{Finding, Page, Table, Verdict};
 use super::session::{Job, Session};
+use crate::display::Spread;
 use crate::failure::usage;
 use crate::fit::fit_baseline;
 use crate::plot::{Bar, Bars, bars};
@@ -186,18 +187,12 @@ fn settings(session: &Session, dataset: Dataset, kind: Kind, seed: u64) -> Setti
 }
 
 impl Line {
-    fn mean(&self, pick: fn(&Reached) -> f64) -> f64 {
-        self.trials.iter().map(pick).sum::<f64>() / self.trials.len().max(1) as f64
-    }
-
-    fn deviation(&self, pick: fn(&Reached) -> f64) -> Option<f64> {
-        let (mean, n) = (self.mean(pick), self.trials.len());
-        let squares: f64 = self.trials.iter().map(|trial| (pick(trial) - mean).powi(2)).sum();
-        (n > 1).then(|| (squares / (n - 1) as f64).sqrt())
+    fn spread(&self, pick: fn(&Reached) -> f64) -> Spread {
+        Spread::of(&self.trials.iter().map(pick).collect::<Vec<_>>())
     }
 
     fn ndcg(&self) -> f64 {
-        self.mean(|reached| reached.ndcg)
+        self.spread(|reached| reached.ndcg).mean
     }
 }
 
@@ -206,18 +201,14 @@ fn tables(lines: &[Line]) -> (Table, Table) {
     let mut numbers =
         Table::new(&["dataset", "model", "trial", "ndcg@50", "recall@50", "seconds", "cpu_seconds", "on"]);
     for line in lines {
-        let value = |pick: fn(&Reached) -> f64| match line.deviation(pick) {
-            Some(deviation) => format!("{:.4} ± {deviation:.4}", line.mean(pick)),
-            None => format!("{:.4}", line.mean(pick)),
-        };
         table.push([
             line.dataset.title.to_string(),
             line.model.to_string(),
-            value(|reached| reached.ndcg),
+            line.spread(|reached| reached.ndcg).to_string(),
             format!("{:.4}", line.published.0),
-            value(|reached| reached.recall),
+            line.spread(|reached| reached.recall).to_string(),
             format!("{:.4}", line.published.1),
-            format!("{:.1}", line.mean(|reached| reached.seconds)),
+            format!("{:.1}", line.spread(|reached| reached.seconds).mean),
             line.trials[0].device.clone(),
         ]);
         for (number, trial) in line.trials.iter().enumerate() {
@@ -249,8 +240,7 @@ fn plot(lines: &[Line]) -> Result<String> {
             .iter()
             .map(|line| Bar {
                 name: line.model.to_string(),
-                value: line.ndcg(),
-                deviation: line.deviation(|reached| reached.ndcg),
+                value: line.spread(|reached| reached.ndcg),
                 reference: Some(line.published.0),
             })
             .collect(),
