@@ -25,8 +25,7 @@ pub fn evaluate(
 ) -> PyResult<(usize, Vec<(String, f64, Option<f64>)>)> {
     let metrics = metrics.iter().map(|name| name.parse()).collect::<fastvae::Result<Vec<Metric>>>();
     let metrics = metrics.map_err(raised)?;
-    let evaluation = detached(py, threads, || model.model.evaluate(&histories.rows, &test.rows, &metrics))?
-        .map_err(raised)?;
+    let evaluation = detached(py, threads, || model.model.evaluate(&histories.rows, &test.rows, &metrics))?;
     let estimate = |metric: &Metric| {
         let estimate = evaluation.metrics[metric];
         (metric.to_string(), estimate.mean, estimate.standard_error)
@@ -47,8 +46,7 @@ pub fn evaluate_users<'py>(
 ) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>)> {
     let metric: Metric = metric.parse().map_err(raised)?;
     let values =
-        detached(py, threads, || values_of_users(&model.model, &histories.rows, &test.rows, metric))?
-            .map_err(raised)?;
+        detached(py, threads, || values_of_users(&model.model, &histories.rows, &test.rows, metric))?;
     let (users, values) = values.into_iter().map(|(user, value)| (i64::from(user), value)).unzip();
     Ok((PyArray1::from_vec(py, users), PyArray1::from_vec(py, values)))
 }

@@ -172,7 +172,7 @@ impl Interactions {
             (None, Some(items)) => read_with_items(path, &options, &items).map(|(rows, _)| rows),
             _ => data::read(path, &options),
         })?;
-        Ok(Self { rows: rows.map_err(raised)? })
+        Ok(Self { rows })
     }
 
     /// Synthetic interactions with tastes that a model can find.
@@ -187,8 +187,7 @@ impl Interactions {
     ) -> PyResult<Self> {
         let options =
             GenerateOptions { users, items, interactions, genres, seed, ..GenerateOptions::default() };
-        let rows = detached(py, 0, || generate(options))?;
-        Ok(Self { rows: rows.map_err(raised)? })
+        Ok(Self { rows: detached(py, 0, || generate(options))? })
     }
 
     /// Number of users, those without interactions included.
@@ -256,21 +255,21 @@ impl Interactions {
     /// Train, test, and for a split by users the history of the test users.
     fn split(&self, py: Python<'_>, by: &str, seed: u64) -> PyResult<(Self, Self, Option<Self>)> {
         let split: Split = by.parse().map_err(raised)?;
-        let parts = detached(py, 0, || split.apply(&self.rows, seed))?.map_err(raised)?;
+        let parts = detached(py, 0, || split.apply(&self.rows, seed))?;
         let own = |rows| Self { rows };
         Ok((own(parts.train), own(parts.test), parts.history.map(own)))
     }
 
     /// What is trained on and tested in fold `fold` of `n_folds`.
     fn fold(&self, py: Python<'_>, n_folds: usize, fold: usize, seed: u64) -> PyResult<(Self, Self)> {
-        let parts = detached(py, 0, || fastvae::internals::data::fold(&self.rows, n_folds, fold, seed))?;
-        let (train, test) = parts.map_err(raised)?;
+        let (train, test) =
+            detached(py, 0, || fastvae::internals::data::fold(&self.rows, n_folds, fold, seed))?;
         Ok((Self { rows: train }, Self { rows: test }))
     }
 
     /// Only users and items with at least `k` interactions among each other.
     fn k_core(&self, py: Python<'_>, k: usize) -> PyResult<Self> {
-        Ok(Self { rows: detached(py, 0, || k_core(&self.rows, k))?.map_err(raised)? })
+        Ok(Self { rows: detached(py, 0, || k_core(&self.rows, k))? })
     }
 
     fn __repr__(&self) -> String {

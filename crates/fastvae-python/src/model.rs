@@ -153,7 +153,7 @@ impl Model {
         threads: usize,
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let viewers = self.viewers(histories, &rows, &users)?;
-        let scores = detached(py, threads, || self.model.block(&viewers))?.map_err(raised)?;
+        let scores = detached(py, threads, || self.model.block(&viewers))?;
         let (queries, _) = scores.products.as_ref().ok_or_else(|| {
             PyAttributeError::new_err("this method has no user vectors; it has no user_factors")
         })?;
@@ -196,8 +196,7 @@ impl Model {
                 }
                 _ => self.model.recommend_all(viewers.len(), |at| viewers[at], &list, put),
             }
-        })?
-        .map_err(raised)?;
+        })?;
         let (ids, scores) = lists.into_arrays(py, shape)?;
         Ok((ids, scores, fallbacks, approximate, reasons))
     }
@@ -235,7 +234,7 @@ impl Model {
         };
         let all = detached(py, threads, || items.par_iter().map(list).collect::<fastvae::Result<Vec<_>>>())?;
         let mut lists = Filled::new(shape);
-        all.map_err(raised)?.iter().enumerate().for_each(|(row, list)| lists.put(row, list));
+        all.iter().enumerate().for_each(|(row, list)| lists.put(row, list));
         lists.into_arrays(py, shape)
     }
 

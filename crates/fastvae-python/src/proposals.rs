@@ -56,7 +56,7 @@ impl Proposal {
         let mut proposal = proposal::build(&config, &counts).map_err(raised)?;
         let items = ItemTable { vectors: vectors.view(), bias: bias.as_deref() };
         let proposal = detached(py, threads, || proposal.refresh(items, seed, 0).map(|()| proposal))?;
-        Ok(Self { proposal: proposal.map_err(raised)?, vectors, bias })
+        Ok(Self { proposal, vectors, bias })
     }
 
     /// `n` draws for each query, and their ln Q.
@@ -81,7 +81,7 @@ impl Proposal {
             (draws.items.iter().map(|&item| item as i32).collect::<Vec<_>>(), log_q)
         };
         let all: Vec<(Vec<i32>, Vec<f32>)> = detached(py, threads, || {
-            queries.par_chunks_exact(self.vectors.cols()).enumerate().map(of_query).collect()
+            Ok(queries.par_chunks_exact(self.vectors.cols()).enumerate().map(of_query).collect())
         })?;
         let (items, log_q): (Vec<_>, Vec<_>) = all.into_iter().unzip();
         let items = PyArray1::from_vec(py, items.concat()).reshape([rows, n])?;
@@ -110,8 +110,9 @@ impl Proposal {
             self.proposal.log_q(&of, query, self.items(), &mut scratch, &mut log_q);
             log_q
         };
-        let all: Vec<Vec<f32>> =
-            detached(py, threads, || queries.par_chunks_exact(self.vectors.cols()).map(of_query).collect())?;
+        let all: Vec<Vec<f32>> = detached(py, threads, || {
+            Ok(queries.par_chunks_exact(self.vectors.cols()).map(of_query).collect())
+        })?;
         PyArray1::from_vec(py, all.concat()).reshape([rows, of.len()])
     }
 }

@@ -11,6 +11,8 @@ use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use crate::errors::raised;
+
 struct Pools {
     process: u32,
     by_size: HashMap<usize, Arc<ThreadPool>>,
@@ -18,14 +20,14 @@ struct Pools {
 
 static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
 
-/// Runs `work` on `n` threads (0: one per core) while other Python threads go on.
+/// Runs `work` on `n` threads (0: one per core) while other Python threads go on; raises what it reports.
 pub fn detached<T: Ungil + Send>(
     py: Python<'_>,
     n: usize,
-    work: impl FnOnce() -> T + Ungil + Send,
+    work: impl FnOnce() -> fastvae::Result<T> + Ungil + Send,
 ) -> PyResult<T> {
     let pool = pool(n)?;
-    Ok(py.detach(|| pool.install(work)))
+    py.detach(|| pool.install(work)).map_err(raised)
 }
 
 /// The pool of `n` threads of this process.

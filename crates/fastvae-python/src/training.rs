@@ -10,6 +10,7 @@ use fastvae::Config;
 use fastvae::baseline::Kind;
 use fastvae::data::{self, IdMap, InteractionsBuilder, TitleOptions, Titles};
 use fastvae::eval::{Measure, Metric};
+use fastvae::internals::train::fit_with;
 use fastvae::model::Settings;
 use fastvae::train::{Control, Event, Finish, Refit, TrainOptions, Training};
 use pyo3::exceptions::PyValueError;
@@ -66,7 +67,9 @@ pub fn fit(
 ) -> PyResult<Model> {
     let (py, rows) = (data.py(), &data.get().rows);
     let settings = parsed(settings)?;
-    let titles = titles.map(|titles| titles.of(rows.item_ids())).transpose()?;
+    let mut with = Finish::default();
+    with.titles = titles.map(|titles| titles.of(rows.item_ids())).transpose()?;
+    with.store_users = true;
     let held_out = validation.map(|part| &part.rows);
     let pool = pool(threads)?;
     let mut watcher = Watcher { observer, raised: None };
@@ -84,16 +87,12 @@ pub fn fit(
                 if watched.is_over() {
                     return Err(fastvae::Error::Interrupted);
                 }
-                let mut with = Finish::default();
-                (with.data, with.titles, with.store_users) = (Some(data), titles, true);
+                with.data = Some(data);
                 run.finish(with)
             }
-            Settings::Baseline(settings) => pool.install(|| {
-                let data = Arc::new(rows.clone());
-                let model = fastvae::fit(Arc::clone(&data), settings, |event| watched.observe(event))?;
-                let model = model.with_users(data)?;
-                titles.into_iter().try_fold(model, fastvae::Model::with_titles)
-            }),
+            Settings::Baseline(settings) => {
+                pool.install(|| fit_with(rows.clone(), settings, with, |event| watched.observe(event)))
+            }
         })
     });
     Ok(Model { model: watcher.outcome(model)? })

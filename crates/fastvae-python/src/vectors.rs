@@ -7,7 +7,6 @@ use fastvae::internals::proposal::ItemTable;
 use numpy::{PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
-use crate::errors::raised;
 use crate::ids::checked;
 use crate::model::{Filled, Lists};
 use crate::threads::detached;
@@ -63,8 +62,7 @@ impl Vectors {
                     Ok(())
                 },
             )
-        })?
-        .map_err(raised)?;
+        })?;
         lists.into_arrays(py, shape)
     }
 }
