@@ -62,7 +62,7 @@ struct Shared {
     store: Store,
     workers: Workers,
     /// Requests for lists that read every item, which are cheaper together.
-    scans: Queue<Request, RecommendResponse>,
+    scans: Arc<Queue<Request, RecommendResponse>>,
     options: Options,
     observer: Observer,
 }
@@ -79,7 +79,7 @@ impl App {
         let store = workers.install(|| Store::open(path, options.search, options.vectors))?;
         let observer = Observer::default();
         observer.note_model(&store.current());
-        Ok(Self(Arc::new(Shared { store, workers, scans: Queue::default(), options, observer })))
+        Ok(Self(Arc::new(Shared { store, workers, scans: Arc::default(), options, observer })))
     }
 
     /// Bounds on requests.

@@ -42,13 +42,7 @@ impl<'de> Deserialize<'de> for Id {
             }
 
             fn visit_f64<E: de::Error>(self, id: f64) -> Result<Id, E> {
-                // JSON has one kind of number: 3.0 is 3, as far as floats count in ones.
-                let whole = id.fract() == 0.0 && id.abs() < (1u64 << 53) as f64;
-                if whole {
-                    Ok(Id((id as i64).to_string()))
-                } else {
-                    Err(E::invalid_value(de::Unexpected::Float(id), &self))
-                }
+                integer(id, &self).map(|id: i64| Id(id.to_string()))
             }
         }
         from.deserialize_any(Either)
@@ -77,7 +71,14 @@ impl PartialSchema for Id {
 
 impl ToSchema for Id {}
 
-/// Reads a number of things. JSON has one kind of number: 3.0 is 3, as far as floats count in ones.
+/// JSON has one kind of number: 3.0 is 3, as far as floats count in ones.
+fn integer<N: TryFrom<i64>, E: de::Error>(number: f64, expected: &dyn de::Expected) -> Result<N, E> {
+    let counts = number.fract() == 0.0 && number.abs() < (1u64 << 53) as f64;
+    let integer = counts.then(|| N::try_from(number as i64).ok()).flatten();
+    integer.ok_or_else(|| E::invalid_value(de::Unexpected::Float(number), expected))
+}
+
+/// Reads a number of things.
 fn whole<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<N, D::Error> {
     struct Whole;
     impl Visitor<'_> for Whole {
@@ -92,12 +93,7 @@ fn whole<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<N, D::Er
         }
 
         fn visit_f64<E: de::Error>(self, number: f64) -> Result<u64, E> {
-            let counts = number.fract() == 0.0 && (0.0..(1u64 << 53) as f64).contains(&number);
-            if counts {
-                Ok(number as u64)
-            } else {
-                Err(E::invalid_value(de::Unexpected::Float(number), &self))
-            }
+            integer(number, &self)
         }
     }
     let number = from.deserialize_any(Whole)?;

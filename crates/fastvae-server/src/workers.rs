@@ -26,9 +26,9 @@ pub struct Workers {
 /// them not to wait long for the last.
 pub const TOGETHER: usize = 8;
 
-/// Questions of one kind that wait for a thread; clones share it.
+/// Questions of one kind that wait for a thread.
 #[derive(Debug)]
-pub struct Queue<Q, A>(Arc<Mutex<VecDeque<Waiting<Q, A>>>>);
+pub struct Queue<Q, A>(Mutex<VecDeque<Waiting<Q, A>>>);
 
 #[derive(Debug)]
 struct Waiting<Q, A> {
@@ -39,13 +39,7 @@ struct Waiting<Q, A> {
 
 impl<Q, A> Default for Queue<Q, A> {
     fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<Q, A> Clone for Queue<Q, A> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self(Mutex::default())
     }
 }
 
@@ -120,14 +114,14 @@ impl Workers {
     /// As [`Workers::run`].
     pub async fn run_together<Q: Send + 'static, A: Send + 'static>(
         &self,
-        queue: &Queue<Q, A>,
+        queue: &Arc<Queue<Q, A>>,
         question: Q,
         work: impl FnOnce(&[Q]) -> Vec<Result<A, Problem>> + Send + 'static,
     ) -> Result<A, Problem> {
         let permit = self.admit()?;
         let (answer, answered) = oneshot::channel();
         queue.lock().push_back(Waiting { question, answer, permit });
-        let queue = queue.clone();
+        let queue = Arc::clone(queue);
         self.pool.spawn(move || {
             let taken = queue.take();
             if taken.is_empty() {
@@ -183,7 +177,7 @@ mod tests {
     #[tokio::test]
     async fn questions_that_wait_are_worked_on_together_and_each_is_answered() {
         let workers = Arc::new(Workers::start(1, 64, Duration::from_secs(5)).unwrap());
-        let queue = Queue::<usize, (usize, usize)>::default();
+        let queue = Arc::new(Queue::<usize, (usize, usize)>::default());
         let (release, released) = std::sync::mpsc::channel::<()>();
         let busy = tokio::spawn({
             let workers = Arc::clone(&workers);
@@ -198,7 +192,7 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let mut askers = tokio::task::JoinSet::new();
         for question in 0..20 {
-            let (workers, queue) = (Arc::clone(&workers), queue.clone());
+            let (workers, queue) = (Arc::clone(&workers), Arc::clone(&queue));
             askers.spawn(async move {
                 let work = |questions: &[usize]| {
                     let answer = |&question: &usize| match question {
@@ -229,7 +223,7 @@ mod tests {
         sizes.sort_unstable();
         assert_eq!(sizes, [[4; 4].as_slice(), [TOGETHER; 15].as_slice()].concat());
         let panics = |_: &[usize]| -> Vec<Result<(usize, usize), Problem>> { panic!("on purpose") };
-        let queue = Queue::default();
+        let queue = Arc::default();
         assert_eq!(workers.run_together(&queue, 1, panics).await, Err(Problem::internal()));
         assert_eq!(workers.run(|| Ok(7)).await, Ok(7));
     }

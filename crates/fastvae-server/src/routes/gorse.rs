@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::extract::{Body, InPath, Parameters};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::recommend::{answer, within};
-use crate::wire::{Id, Many};
+use crate::wire::{Id, Many, Recommendation};
 
 /// An item and its score, as Gorse writes them.
 #[derive(Debug, Serialize, ToSchema)]
@@ -73,9 +73,8 @@ pub(crate) async fn neighbors(
     within("n", many.n, app.limits().n)?;
     let list = app.compute(move |served| {
         let model = &served.model;
-        let name = |item| model.item_ids().name(item).into_owned();
-        let near = model.similar(model.item(&id)?, many.n)?;
-        Ok(near.into_iter().map(|near| Score { id: name(near.item), score: near.score }).collect())
+        let near = model.named(&model.similar(model.item(&id)?, many.n)?.into());
+        Ok(near.into_iter().map(|near| Score { id: near.item, score: near.score }).collect())
     });
     list.await.map(Json)
 }
@@ -102,9 +101,6 @@ pub(crate) async fn session(
     let history = feedback.into_iter().map(|feedback| feedback.item_id.0);
     let request = Request::of(history).with(ListOptions::best(many.n));
     let list = app.compute(move |served| answer(served, &request)).await?;
-    let score = |recommendation: crate::wire::Recommendation| Score {
-        id: recommendation.item,
-        score: recommendation.score,
-    };
-    Ok(Json(list.recommendations.into_iter().map(score).collect()))
+    let recommended = list.recommendations.into_iter();
+    Ok(Json(recommended.map(|Recommendation { item, score, .. }| Score { id: item, score }).collect()))
 }

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use fastvae::data::ItemId;
+use fastvae::recommend::Recommendation;
 
 use crate::app::App;
 use crate::extract::{InPath, Parameters};
@@ -73,13 +74,11 @@ pub(crate) async fn similar(
     let answer = app.compute(move |served| {
         let model = &served.model;
         let item = model.item(&id)?;
-        let similar = model.similar(item, many.n)?.into_iter().map(|near| SimilarItem {
-            item: model.item_ids().name(near.item).into_owned(),
-            title: model.title(near.item).map(str::to_string),
-            score: near.score,
-        });
+        let near = model.named(&model.similar(item, many.n)?.into()).into_iter();
         Ok(SimilarResponse {
-            similar: similar.collect(),
+            similar: near
+                .map(|Recommendation { item, title, score, .. }| SimilarItem { item, title, score })
+                .collect(),
             title: model.title(item).map(str::to_string),
             model: served.name.clone(),
             item: id,
