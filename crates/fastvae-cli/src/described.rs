@@ -15,6 +15,9 @@ pub fn learned(learned: &Learned) -> String {
         _ => format!("{:.1} % of the interactions", (learned.share() * 1000.0).floor() / 10.0),
     };
     match (learned.refit, learned.epochs) {
+        (true, Some(epochs)) if learned.pair => {
+            format!("{share}, in {epochs} epochs once these were chosen; beside the network that chose them")
+        }
         (true, Some(epochs)) => format!("{share}, in {epochs} epochs once these were chosen"),
         (true, None) => format!("{share}, once it was measured"),
         (false, _) => share,

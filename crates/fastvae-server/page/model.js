@@ -33,7 +33,8 @@ function drawFacts(id, facts) {
 const percent = (share) => `${(share * 100).toFixed(1).replace(".0", "")} %`;
 
 /** What of the data the model has seen, in a sentence. */
-function seen({ interactions, of, refit }) {
+function seen({ interactions, of, refit, pair }) {
+  if (pair) return "Its epochs were chosen by a part of the data; then a second network was trained on everything, and it is the mean of both. What is measured below is from before that.";
   if (refit) return "Its epochs were chosen by a part of the data; then it was trained again on everything. What is measured below is from before that.";
   if (interactions === of) return "It has learned from everything that was given.";
   return `It has learned from ${thousands(interactions)} of ${thousands(of)} interactions and has not seen the rest.`;

@@ -141,6 +141,13 @@ impl MemoryPlan {
                 "encoder, item vectors, dense layers".to_string(),
             );
         }
+        if validates && config.pair {
+            add(
+                "both networks as one",
+                shapes.paired().into_iter().map(|(_, shape)| shape.bytes()).sum(),
+                "twice the parameters, at the end".to_string(),
+            );
+        }
         add("batch buffers", batch_bytes(config, n_users, n_items, n_interactions), batch_formula(config));
         add("proposal", proposal_bytes(config, n_items), proposal_formula(config));
         let linear = config.ridge.weight != Some(0.0);
@@ -174,7 +181,7 @@ impl MemoryPlan {
             checkpoint_bytes: parameters * if validates { 2 } else { 1 }
                 + stored(Moments::stored_bytes_of)
                 + stored_index_bytes(config, items),
-            model_bytes: parameters
+            model_bytes: parameters * if validates && config.pair { 2 } else { 1 }
                 + items * (FLOAT + ID)
                 + stored_index_bytes(config, items)
                 + if linear { ItemWeights::bytes_of(n_items, neighbours) } else { 0 },

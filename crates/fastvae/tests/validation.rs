@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use fastvae::data::{GenerateOptions, Interactions, Split, generate};
 use fastvae::internals::eval::evaluate;
+use fastvae::internals::model::ModelInternals;
 use fastvae::internals::train::{TrainingInternals, VALIDATION_METRIC};
 use fastvae::train::{Control, Finish, Refit, TrainOptions};
 use fastvae::{Config, Training};
@@ -93,4 +94,37 @@ fn what_was_held_out_to_choose_the_epochs_is_learned_where_it_is_much_and_told_w
     assert!(
         model.description().validation.as_ref().unwrap().metrics[&VALIDATION_METRIC].standard_error.is_some()
     );
+}
+
+#[test]
+fn a_pair_keeps_the_network_that_chose_beside_the_one_of_everything() {
+    let (train, test) = parts();
+    let mut config = Config { pair: true, patience: 2, validate_every: 1, ..config() };
+    config.ridge.weight = Some(2.0);
+    let mut options = TrainOptions::default();
+    options.refit = Refit::On(Arc::new(train.clone()));
+    let mut run = Training::new(train.clone(), &config, options).unwrap();
+    run.run(|_| Control::Continue).unwrap();
+    let measured = run.evaluate(&train, &test, &[VALIDATION_METRIC]).unwrap();
+    let model = run.finish(Finish::default()).unwrap();
+    let network = model.network().unwrap();
+    assert_eq!((network.hidden(), network.latent()), (2 * config.hidden, 2 * config.latent));
+    assert!(model.description().learned.unwrap().pair);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pair.fastvae");
+    model.save(&path).unwrap();
+    let loaded = fastvae::Model::load(&path).unwrap();
+    for model in [&model, &loaded] {
+        assert_eq!(evaluate(model, &train, &test, &[VALIDATION_METRIC]).unwrap(), measured);
+    }
+    // Where it is not asked for, the second takes the place of the first.
+    let mut config = config;
+    config.pair = false;
+    let mut options = TrainOptions::default();
+    options.refit = Refit::On(Arc::new(train.clone()));
+    let mut run = Training::new(train.clone(), &config, options).unwrap();
+    run.run(|_| Control::Continue).unwrap();
+    let model = run.finish(Finish::default()).unwrap();
+    assert_eq!(model.network().unwrap().hidden(), config.hidden);
+    assert!(!model.description().learned.unwrap().pair);
 }

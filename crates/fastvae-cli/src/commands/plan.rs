@@ -11,7 +11,7 @@ use fastvae::config::ModelKind;
 use fastvae::data::{Interactions, read};
 use fastvae::internals::plan::{EpochCost, MemoryPlan};
 use fastvae::internals::resources;
-use fastvae::internals::train::{TrainingInternals, estimated_seconds};
+use fastvae::internals::train::{TrainingInternals, estimated_seconds, expected_trainings};
 use fastvae::train::{Control, Event, TrainOptions, Training};
 use serde::Serialize;
 use serde_json::json;
@@ -147,7 +147,7 @@ struct OfPreset {
     latent: usize,
     epochs: usize,
     peak_bytes: u64,
-    /// Of all epochs and the linear part, on this machine.
+    /// Of all epochs of all trainings and the linear part, on this machine.
     seconds: Option<f64>,
 }
 
@@ -159,7 +159,8 @@ fn of_presets(data: &Arc<Interactions>, timed: bool) -> Result<Vec<OfPreset>> {
         let seconds = match timed {
             true => {
                 let epoch = calibrate(&config, Arc::clone(data))?.seconds_per_epoch;
-                Some(epoch * config.epochs as f64 + estimated_seconds(&config, data))
+                let epochs = expected_trainings(&config, data) * config.epochs;
+                Some(epoch * epochs as f64 + estimated_seconds(&config, data))
             }
             false => None,
         };

@@ -46,7 +46,7 @@ Keys: model hidden latent encoder_rank activation dropout latent_samples item_bi
 codebooks quantizer popularity ridge.neighbours ridge.penalty ridge.power ridge.weight ridge.popularity kl.beta kl.gamma \
 kl.anneal_steps optimizer moments learning_rate decay.schedule \
 decay.factor decay.every weight_decay weight_decay_mode clip batch epochs patience validate_every \
-validation_users seed threads refresh_every device; `fastvae inspect MODEL` shows the values of a trained model.
+validation_users pair seed threads refresh_every device; `fastvae inspect MODEL` shows the values of a trained model.
 The baselines have keys of their own; a wrong one lists them, and `fastvae compare` tries several.
 Ctrl-C saves a checkpoint beside the model (MODEL.checkpoint), from which --resume goes on.")]
 pub struct Train {

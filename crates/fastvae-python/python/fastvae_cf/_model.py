@@ -73,6 +73,9 @@ class FastVAE(Recommender):
     patience, validate_every, validation_users
         Validations in a row without progress before training stops (0: never), epochs between them, and users, at
         most, that something is held out of for them (0: as many as it takes to choose by).
+    pair
+        Whether a network that is trained again on everything stands beside the one that has chosen its epochs, and the
+        model is the mean of both: twice as wide, at no other training.
     random_state
         Seed of everything; None draws one.
     num_threads
@@ -132,6 +135,7 @@ class FastVAE(Recommender):
     patience: int = 4
     validate_every: int = 5
     validation_users: int = 0
+    pair: bool = False
     random_state: int | None = 0
     num_threads: int = 0
     refresh_every: int = 0

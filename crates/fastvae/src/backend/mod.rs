@@ -161,7 +161,7 @@ pub trait Backend: Send + std::fmt::Debug {
     ///
     /// # Errors
     /// What the device reports.
-    fn restart(&mut self, train: Arc<Interactions>, state: &RunState) -> Result<()>;
+    fn restart(&mut self, config: &Config, train: Arc<Interactions>, state: &RunState) -> Result<()>;
 
     /// The weight of the KL divergence in use.
     fn kl_weight(&self) -> KlWeight;

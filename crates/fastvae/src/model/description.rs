@@ -154,12 +154,15 @@ pub struct Learned {
     /// Whether it was trained again on everything with the settings and epochs that a part had chosen.
     #[serde(default)]
     pub refit: bool,
+    /// Whether that network stands beside the one that has chosen: the model is both as one, twice as wide.
+    #[serde(default)]
+    pub pair: bool,
 }
 
 impl Learned {
     /// All of `n` interactions.
     pub(crate) fn all(n: usize) -> Self {
-        Self { interactions: n, of: n, epochs: None, refit: false }
+        Self { interactions: n, of: n, epochs: None, refit: false, pair: false }
     }
 
     /// The share that it has seen, from 0 to 1.

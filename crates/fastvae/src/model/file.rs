@@ -56,7 +56,8 @@ impl Model {
                     Some(blend) => Some(Linear::read(file, blend, &item_counts)?),
                     None => None,
                 };
-                Box::new(Vae::read(file, config, n_items)?.with_linear(linear))
+                let pair = description.learned.is_some_and(|learned| learned.pair);
+                Box::new(Vae::read(file, config, n_items, pair)?.with_linear(linear))
             }
             Settings::Baseline(settings) => baseline::read(file, settings, n_items, &item_counts)?,
         };

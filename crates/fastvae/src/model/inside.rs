@@ -49,7 +49,7 @@ impl ModelInternals for Model {
     ) -> Result<Self> {
         same_items("the encoder", parameters.encoder.rows(), parameters.items.rows())?;
         let description = Description::new(config.clone().into());
-        Self::of(Box::new(Vae::new(config, parameters)), item_ids, item_counts, description)
+        Self::of(Box::new(Vae::new(config, parameters, false)), item_ids, item_counts, description)
     }
 
     fn network(&self) -> Option<Network<'_>> {

@@ -25,8 +25,9 @@ pub(crate) struct Vae {
 }
 
 impl Vae {
-    pub(crate) fn new(config: &Config, parameters: Parameters) -> Self {
-        let shapes = Tables::<Shape>::of(config, parameters.items.rows());
+    /// Of settings and what was learned with them; of two networks side by side where it is a pair.
+    pub(crate) fn new(config: &Config, parameters: Parameters, pair: bool) -> Self {
+        let shapes = shapes(config, parameters.items.rows(), pair);
         Self {
             activation: config.activation,
             tables: parameters.map(|_, table| Table::Memory(table)),
@@ -44,12 +45,12 @@ impl Vae {
         self
     }
 
-    pub(crate) fn read(file: &TensorFile, config: &Config, n_items: usize) -> Result<Self> {
+    pub(crate) fn read(file: &TensorFile, config: &Config, n_items: usize, pair: bool) -> Result<Self> {
         if config.hidden == 0 || config.latent == 0 {
             return Err(file.damaged(format!("the network is of {}-{}", config.hidden, config.latent)));
         }
         let config = &Config { item_bias: file.contains("item_bias"), ..config.clone() };
-        let shapes = Tables::<Shape>::of(config, n_items);
+        let shapes = shapes(config, n_items, pair);
         let tables = read_tables(file, "", shapes)?.map(|_, array| Table::File(array));
         Ok(Self { activation: config.activation, tables, shapes, linear: None, bias: None })
     }
@@ -106,6 +107,11 @@ impl Vae {
         product(queries.data_mut(), stride, true, Operand::Plain(states.view()), Operand::Plain(mean));
         queries
     }
+}
+
+fn shapes(config: &Config, n_items: usize, pair: bool) -> Tables<Shape> {
+    let shapes = Tables::<Shape>::of(config, n_items);
+    if pair { shapes.paired() } else { shapes }
 }
 
 impl Scorer for Vae {

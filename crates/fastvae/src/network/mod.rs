@@ -4,6 +4,7 @@
 //! bag: its cost follows the history, never the catalogue.
 
 mod encoder;
+mod pair;
 mod parameters;
 mod tables;
 

@@ -149,7 +149,7 @@ impl Training {
             read_into(&file, "best.", &mut best, shapes)?;
             run.best = Some(best);
         }
-        let (pool, config) = (&run.pool, &run.config);
+        let (pool, config) = (&run.pool, &run.phase_config());
         if run.progress.phase == Phase::Refit {
             let Some(data) = &run.refit else {
                 return Err(file.damaged("it trains again on data that the run does not have"));
@@ -170,7 +170,7 @@ impl Training {
         }
         let data = if run.progress.phase == Phase::Refit { run.learned_part() } else { run.train_part() };
         let data = Arc::clone(data);
-        run.backend.restart(data, &run.state)?;
+        run.backend.restart(&run.phase_config(), data, &run.state)?;
         Ok(run)
     }
 
@@ -329,7 +329,11 @@ mod tests {
             Config { patience: 0, ..config() },
         ];
         let all = Refit::On(Arc::new(data()));
-        let refits = [(config(), &all), (Config { patience: 0, ..config() }, &all)];
+        let refits = [
+            (config(), &all),
+            (Config { patience: 0, ..config() }, &all),
+            (Config { pair: true, encoder_rank: 3, ..config() }, &all),
+        ];
         let never = configs.into_iter().chain(others).map(|config| (config, &Refit::Never));
         for (config, refit) in never.chain(refits) {
             let whole = finished(Training::new(data(), &config, options(refit)).unwrap());

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::backend::Part;
 use crate::baseline::{self, Method};
 use crate::config::Config;
 use crate::control::Control;
@@ -99,13 +98,12 @@ impl Training {
             interactions: learned_from.n_interactions(),
             epochs: (!without_network).then_some(epochs),
             refit,
+            pair: self.is_pair(),
             ..Learned::all(all)
         };
-        if self.best.is_none() {
-            self.backend.download(&mut self.state, Part::Parameters)?;
-        }
+        self.parameters()?;
         self.solve()?;
-        let Self { config, state, backend, pool, progress, best, solved, .. } = self;
+        let Self { config, state, backend, pool, progress, best, pair, solved, .. } = self;
         drop(backend);
         let mut description = Description::new(config.clone().into());
         description.validation = progress.validation;
@@ -114,7 +112,7 @@ impl Training {
             (description.evaluation, description.measured_on) = (Some(evaluation), Some(measured_on));
         }
         description.blend = progress.blend.and_then(|chosen| chosen.blend);
-        let parameters = best.unwrap_or(state.parameters);
+        let parameters = pair.or(best).unwrap_or(state.parameters);
         let linear = match solved {
             Some(Solved::Alone(method, settings)) => {
                 description.settings = settings.into();
@@ -123,7 +121,7 @@ impl Training {
             Some(Solved::Beside(linear)) => Some(linear),
             None => None,
         };
-        let method = Box::new(Vae::new(&config, parameters).with_linear(linear));
+        let method = Box::new(Vae::new(&config, parameters, learned.pair).with_linear(linear));
         pool.install(|| finish(method, &learned_from, description, learned, with))
     }
 }

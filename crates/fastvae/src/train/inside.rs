@@ -51,7 +51,7 @@ pub trait TrainingInternals {
     /// Whether nothing is left to do.
     fn is_finished(&self) -> bool;
 
-    /// The parameters of the best validation, or without one those of now.
+    /// The parameters of the best validation, or without one those of now; of both phases as one, where both stay.
     ///
     /// # Errors
     /// What the device reports.
@@ -122,16 +122,21 @@ impl TrainingInternals for Training {
     }
 
     fn parameters(&mut self) -> Result<&Parameters> {
-        if self.best.is_none() {
+        let is_pair = self.is_pair();
+        if is_pair || self.best.is_none() {
             self.backend.download(&mut self.state, Part::Parameters)?;
         }
-        Ok(self.best.as_ref().unwrap_or(&self.state.parameters))
+        if is_pair && self.pair.is_none() {
+            let first = self.best.as_ref().expect("what the first phase has chosen is kept for its pair");
+            self.pair = Some(first.pair(&self.state.parameters));
+        }
+        Ok(self.pair.as_ref().or(self.best.as_ref()).unwrap_or(&self.state.parameters))
     }
 
     fn with_parameters<T: Send>(&mut self, work: impl FnOnce(Network<'_>) -> T + Send) -> Result<T> {
         let activation = self.config.activation;
         self.parameters()?;
-        let parameters = self.best.as_ref().unwrap_or(&self.state.parameters);
+        let parameters = self.pair.as_ref().or(self.best.as_ref()).unwrap_or(&self.state.parameters);
         Ok(self.pool.install(|| work(parameters.network(activation))))
     }
 

@@ -45,6 +45,8 @@ const ENOUGH_USERS: usize = 2000;
 const MANY_USERS: usize = 20_000;
 /// Trainings on different parts that choose together, at most, where one has fewer than [`ENOUGH_USERS`] to choose by.
 const MOST_TRIALS: usize = 8;
+/// What is added to the seed for the second network of a pair; that of a trial adds less.
+const SECOND_SEED: u64 = 1 << 48;
 /// Share of a validation user's items that is held out.
 const VALIDATION_SHARE: f64 = 0.2;
 /// Share of the interactions that a validation part may keep from the model.
@@ -96,6 +98,8 @@ pub struct Training {
     progress: Progress,
     /// The parameters of the best validation, where there is one; in the second phase what the first has chosen.
     best: Option<Parameters>,
+    /// The networks of both phases as one, where they are kept together and it was asked for.
+    pair: Option<Parameters>,
     /// The linear part that was chosen, solved on everything, once it was asked for.
     solved: Option<Solved>,
     /// Whether the backend has begun the epoch under way.
@@ -169,6 +173,29 @@ fn validation_users(config: &Config, n_users: usize) -> usize {
         0 if n_users < MANY_USERS => ENOUGH_USERS,
         0 => ENOUGH_USERS / 2,
         given => given,
+    }
+}
+
+/// Whether a part of so many interactions is too much to leave aside.
+fn matters(held_out: usize, data: &Interactions) -> bool {
+    held_out as f64 > LEFT_ASIDE * data.n_interactions() as f64
+}
+
+/// Trainings that choose together by validation parts of `n_users` each.
+fn n_trials(config: &Config, n_users: usize) -> usize {
+    if config.ridge.weight.is_some() { 1 } else { ENOUGH_USERS.div_ceil(n_users.max(1)).min(MOST_TRIALS) }
+}
+
+/// Trainings of a run that is given no validation part, each of all its epochs: those that choose, and where it matters one on
+/// everything.
+pub fn expected_trainings(config: &Config, data: &Interactions) -> usize {
+    let config = config.for_data(data.n_users(), data.n_items());
+    if config.patience == 0 {
+        return 1;
+    }
+    match hold_out(data, validation_users(&config, data.n_users()), VALIDATION_SHARE, config.seed) {
+        Ok((_, part)) if matters(part.n_interactions(), data) => n_trials(&config, active(&part).len()) + 1,
+        _ => 1,
     }
 }
 
@@ -247,9 +274,7 @@ impl Training {
                 ));
             }
             Refit::On(all) => Some(all),
-            Refit::WhereItMatters if held_out as f64 > LEFT_ASIDE * data.n_interactions() as f64 => {
-                Some(Arc::clone(&data))
-            }
+            Refit::WhereItMatters if matters(held_out, &data) => Some(Arc::clone(&data)),
             Refit::WhereItMatters | Refit::Never => None,
         };
         let threads = config.n_threads();
@@ -278,6 +303,7 @@ impl Training {
             pool,
             progress: Progress::default(),
             best: None,
+            pair: None,
             solved: None,
             under_way: false,
         })
@@ -342,10 +368,15 @@ impl Training {
             self.solved = solved;
             return measured;
         }
+        let is_pair = self.is_pair();
         let Self { backend, best, pool, .. } = self;
         let best = best.as_ref();
         let ranked = pool.install(|| {
-            evaluate_lists(histories, test, metrics, |users, k| backend.rank(best, histories, users, k))
+            evaluate_lists(histories, test, metrics, |users, k| match is_pair {
+                // The device has room for one of them.
+                true => Ok(None),
+                false => backend.rank(best, histories, users, k),
+            })
         })?;
         match ranked {
             Some(evaluation) => Ok(evaluation),
@@ -436,7 +467,8 @@ impl Training {
             self.progress.sums.index_seconds = self.progress.sums.seconds;
         }
         self.state.order.clone_from(&self.users);
-        Stream::new(self.config.seed, Purpose::Shuffle, epoch as u32, 0).shuffle(&mut self.state.order);
+        Stream::new(self.phase_config().seed, Purpose::Shuffle, epoch as u32, 0)
+            .shuffle(&mut self.state.order);
         let context = StepContext { epoch, step: self.progress.step };
         let done = self.progress.step_in_epoch * self.config.batch;
         self.timed(|run| run.backend.begin_epoch(&run.state, context, done))?;
@@ -483,8 +515,8 @@ impl Training {
     fn trials(&self, part: &Interactions) -> Result<Vec<Trial>> {
         let n_users = active(part).len();
         let again = matches!(&self.refit, Some(all) if Arc::ptr_eq(all, &self.data));
-        let n = match again && !Arc::ptr_eq(&self.train, &self.data) && self.config.ridge.weight.is_none() {
-            true => ENOUGH_USERS.div_ceil(n_users.max(1)).min(MOST_TRIALS),
+        let n = match again && !Arc::ptr_eq(&self.train, &self.data) {
+            true => n_trials(&self.config, n_users),
             false => 1,
         };
         let seeds = (1..n as u64).map(|trial| self.config.seed.wrapping_add(trial << 32));
@@ -503,6 +535,12 @@ impl Training {
     /// What stands beside the network or in its place, once that was chosen; None where the network stands alone.
     pub fn blend(&self) -> Option<&Blend> {
         self.progress.blend.as_ref()?.blend.as_ref()
+    }
+
+    /// Whether the networks of both phases are there, and stay.
+    fn is_pair(&self) -> bool {
+        let refit = self.progress.phase == Phase::Refit && self.has_all_epochs();
+        self.config.pair && refit && !self.is_without_network()
     }
 
     /// Whether the network was left out.
@@ -537,8 +575,6 @@ impl Training {
         }
         // The tables of one run at a time: what was learned was kept above.
         drop(std::mem::take(&mut self.state));
-        self.state = self.pool.install(|| RunState::new(&self.config, &data))?;
-        self.backend.restart(Arc::clone(&data), &self.state)?;
         self.users = active(&data);
         self.under_way = false;
         let progress = &mut self.progress;
@@ -551,7 +587,17 @@ impl Training {
             evaluation: progress.evaluation.take(),
             ..Progress::default()
         };
-        Ok(())
+        let config = self.phase_config();
+        self.state = self.pool.install(|| RunState::new(&config, &data))?;
+        self.backend.restart(&config, data, &self.state)
+    }
+
+    /// The settings of the phase under way: the second network of a pair has random numbers of its own, or the two would differ
+    /// less than a pair should.
+    fn phase_config(&self) -> Config {
+        let second = self.config.pair && self.progress.phase == Phase::Refit;
+        let seed = self.config.seed.wrapping_add(if second { SECOND_SEED } else { 0 });
+        Config { seed, ..self.config.clone() }
     }
 
     /// Runs `work` and adds its time to the epoch's.
@@ -606,7 +652,7 @@ impl Training {
         progress.step_in_epoch = 0;
         progress.epoch += 1;
         self.under_way = false;
-        if refit && self.has_all_epochs() {
+        if refit && self.has_all_epochs() && !self.config.pair {
             self.best = None;
         }
         Ok(record)

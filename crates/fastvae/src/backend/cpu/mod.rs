@@ -333,7 +333,8 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn restart(&mut self, train: Arc<Interactions>, _: &RunState) -> Result<()> {
+    fn restart(&mut self, config: &Config, train: Arc<Interactions>, _: &RunState) -> Result<()> {
+        self.config = config.clone();
         self.kl_weight = KlWeight::resolve(&self.config.kl, train.n_interactions(), train.n_items());
         self.train = train;
         self.by_place = false;

@@ -424,11 +424,11 @@ impl Backend for CudaBackend {
         rank::rank(&self.gpu, &self.run, self.places, &ranking).map(Some)
     }
 
-    fn restart(&mut self, train: Arc<Interactions>, state: &RunState) -> Result<()> {
+    fn restart(&mut self, config: &Config, train: Arc<Interactions>, state: &RunState) -> Result<()> {
         (self.graph, self.captured) = (None, None);
         self.gpu.wait()?;
         self.memory = Memory::default();
-        *self = Self::new(&self.config, train, state, self.gpu.context.ordinal())?;
+        *self = Self::new(config, train, state, self.gpu.context.ordinal())?;
         Ok(())
     }
 

@@ -235,7 +235,7 @@ fn cuda_runs_repeat_bit_for_bit_and_resume() {
                 other.moments = state.moments.as_ref().map(|_, moments| moments.clone());
                 other.proposal.as_mut().unwrap().restore(state.proposal.unwrap().state()).unwrap();
                 state = other;
-                gpu.restart(train.clone(), &state).unwrap();
+                gpu.restart(&config, train.clone(), &state).unwrap();
             }
             gpu.refresh(&mut state, epoch).unwrap();
             gpu.begin_epoch(&state, StepContext { epoch, step }, 0).unwrap();
