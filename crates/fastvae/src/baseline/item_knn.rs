@@ -82,7 +82,7 @@ impl ItemKnn {
         let by_item = ByItem::of(data);
         let values = weighted(data, &by_item, settings);
         let n_items = data.n_items();
-        let neighbours = |row: &mut CoCountRow, item: usize| -> Vec<(ItemId, f32)> {
+        let neighbours = |(row, best): &mut (CoCountRow, Vec<u64>), item: usize| -> Vec<(ItemId, f32)> {
             row.clear(n_items);
             for at in by_item.offsets[item]..by_item.offsets[item + 1] {
                 let value = values[by_item.places[at]];
@@ -94,19 +94,23 @@ impl ItemKnn {
             // An item is always its own nearest; it would say nothing about others. Items that share no user are
             // not neighbours.
             let others = row.touched.iter().filter(|&&other| other as usize != item);
-            let likeness =
-                others.map(|&other| (other, row.sums[other as usize])).filter(|(_, sum)| *sum > 0.0);
-            let mut best: Vec<(ItemId, f32)> = likeness.collect();
+            let likeness = others.map(|&other| (other, row.sums[other as usize]));
+            // Positive numbers are ordered as their bits are, and whole numbers are sorted faster than pairs: the most alike
+            // first, of equals the smaller item; then by item.
+            best.clear();
+            best.extend(
+                likeness.filter(|(_, sum)| *sum > 0.0).map(|(other, sum)| pack(sum.to_bits(), !other)),
+            );
             if best.len() > settings.neighbours {
-                let order = |a: &(ItemId, f32), b: &(ItemId, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
-                best.select_nth_unstable_by(settings.neighbours, order);
+                best.select_nth_unstable_by(settings.neighbours, |a, b| b.cmp(a));
                 best.truncate(settings.neighbours);
             }
-            best.sort_unstable_by_key(|&(item, _)| item);
-            best
+            best.iter_mut().for_each(|key| *key = pack(!(*key as u32), (*key >> 32) as u32));
+            best.sort_unstable();
+            best.iter().map(|&key| ((key >> 32) as ItemId, f32::from_bits(key as u32))).collect()
         };
         let rows: Vec<Vec<(ItemId, f32)>> =
-            (0..n_items).into_par_iter().map_init(CoCountRow::default, neighbours).collect();
+            (0..n_items).into_par_iter().map_init(Default::default, neighbours).collect();
         Self::with(ItemWeights::of_rows(&rows))
     }
 
@@ -117,6 +121,11 @@ impl ItemKnn {
     pub(crate) fn read(file: &TensorFile, n_items: usize) -> Result<Self> {
         Ok(Self::with(ItemWeights::read(file, ARRAYS, n_items)?))
     }
+}
+
+/// Ordered by `high`, then by `low`.
+fn pack(high: u32, low: u32) -> u64 {
+    (u64::from(high) << 32) | u64::from(low)
 }
 
 /// The weighted value of every interaction, beside [`Interactions::items`].
