@@ -118,7 +118,6 @@ fn a_pair_keeps_the_network_that_chose_beside_the_one_of_everything() {
         assert_eq!(evaluate(model, &train, &test, &[VALIDATION_METRIC]).unwrap(), measured);
     }
     // Where it is not asked for, the second takes the place of the first.
-    let mut config = config;
     config.pair = false;
     let mut options = TrainOptions::default();
     options.refit = Refit::On(Arc::new(train.clone()));

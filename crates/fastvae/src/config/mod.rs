@@ -179,7 +179,7 @@ impl Config {
         Self {
             hidden: 400,
             latent: 96,
-            negatives: 400,
+            negatives: 500,
             validation_users: 5000,
             pair: true,
             ..Self::default()

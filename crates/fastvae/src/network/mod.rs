@@ -10,4 +10,4 @@ mod tables;
 
 pub use encoder::{History, bag, encode, input_weights};
 pub use parameters::{Network, Parameters};
-pub use tables::{Shape, Tables};
+pub use tables::{Joint, Shape, Tables};

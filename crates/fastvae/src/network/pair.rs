@@ -5,82 +5,66 @@
 use std::ops::Range;
 
 use crate::math::Matrix;
-use crate::network::{Parameters, Shape, Tables};
+use crate::network::{Joint, Parameters, Shape, Tables};
+
+impl Shape {
+    /// Of this table of both.
+    fn paired(self) -> Self {
+        let cols = if self.joint == Joint::Mean { self.cols } else { 2 * self.cols };
+        Self { rows: self.rows + self.below(), cols, ..self }
+    }
+
+    /// How many rows below the first's those of the second network are.
+    fn below(self) -> usize {
+        match self.joint {
+            Joint::Diagonal | Joint::Halves if self.stream.is_some() => self.rows,
+            _ => 0,
+        }
+    }
+
+    /// The table of both.
+    fn join(self, first: &Matrix, second: &Matrix) -> Matrix {
+        let Self { rows, cols, .. } = self.paired();
+        let mut both = Matrix::zeros(rows, cols);
+        let parts = if self.joint == Joint::Halves { 2 } else { 1 };
+        let width = self.cols / parts;
+        for (at, table) in [first, second].into_iter().enumerate() {
+            for part in 0..parts {
+                let column = if self.joint == Joint::Mean { 0 } else { (2 * part + at) * width };
+                add(table, part * width..(part + 1) * width, &mut both, (at * self.below(), column));
+            }
+        }
+        if matches!(self.joint, Joint::Halved | Joint::Mean) {
+            both.data_mut().iter_mut().for_each(|value| *value *= 0.5);
+        }
+        both
+    }
+}
 
 impl Tables<Shape> {
     /// The tables of [`Parameters::pair`] of two such networks.
     pub fn paired(self) -> Self {
-        let wide = |shape: Shape| Shape { cols: 2 * shape.cols, ..shape };
-        let block = |shape: Shape| Shape { rows: 2 * shape.rows, ..wide(shape) };
-        Self {
-            encoder: wide(self.encoder),
-            encoder_map: self.encoder_map.map(block),
-            hidden_bias: wide(self.hidden_bias),
-            head: block(self.head),
-            head_bias: wide(self.head_bias),
-            items: wide(self.items),
-            item_bias: self.item_bias,
-        }
+        self.map(|_, shape| shape.paired())
     }
 }
 
 impl Parameters {
-    /// Both as one network, whose logits are the mean of those of the two.
+    /// Both, of these shapes, as one network, whose logits are the mean of those of the two.
     ///
     /// # Panics
     /// If they differ in shape.
-    pub fn pair(&self, other: &Self) -> Self {
-        let latent = self.items.cols();
-        // Means first, then log-variances, each of both.
-        let halves = |table: &Matrix, other: &Matrix, below: usize| {
-            let mut both = Matrix::zeros(table.rows() + below, 2 * table.cols());
-            for (at, table) in [table, other].into_iter().enumerate() {
-                for half in 0..2 {
-                    let to = (at * below, (2 * half + at) * latent);
-                    copy(table, half * latent..(half + 1) * latent, &mut both, to);
-                }
-            }
-            both
-        };
-        let mean = |table: Matrix| scaled(table, 0.5);
-        Self {
-            encoder: beside(&self.encoder, &other.encoder, 0),
-            encoder_map: self
-                .encoder_map
-                .as_ref()
-                .zip(other.encoder_map.as_ref())
-                .map(|(map, other)| beside(map, other, map.rows())),
-            hidden_bias: beside(&self.hidden_bias, &other.hidden_bias, 0),
-            head: halves(&self.head, &other.head, self.head.rows()),
-            head_bias: halves(&self.head_bias, &other.head_bias, 0),
-            items: mean(beside(&self.items, &other.items, 0)),
-            item_bias: self.item_bias.as_ref().zip(other.item_bias.as_ref()).map(|(bias, other)| {
-                let mut sum = bias.clone();
-                sum.data_mut().iter_mut().zip(other.data()).for_each(|(sum, other)| *sum += other);
-                mean(sum)
-            }),
-        }
+    pub fn pair(&self, other: &Self, shapes: Tables<Shape>) -> Self {
+        let both = self.as_ref().zip(other.as_ref()).zip(shapes);
+        both.map(|_, ((first, second), shape)| shape.join(first, second))
     }
 }
 
-/// `other` to the right of `table`, and so many rows below its first.
-fn beside(table: &Matrix, other: &Matrix, below: usize) -> Matrix {
-    let mut both = Matrix::zeros(table.rows() + below, table.cols() + other.cols());
-    copy(table, 0..table.cols(), &mut both, (0, 0));
-    copy(other, 0..other.cols(), &mut both, (below, table.cols()));
-    both
-}
-
-/// Copies some columns of all rows of `from` to where they begin in `to`, a row and a column.
-fn copy(from: &Matrix, columns: Range<usize>, to: &mut Matrix, (row, column): (usize, usize)) {
+/// Adds some columns of all rows of `from` to where they begin in `to`, a row and a column.
+fn add(from: &Matrix, columns: Range<usize>, to: &mut Matrix, (row, column): (usize, usize)) {
     for at in 0..from.rows() {
-        to.row_mut(row + at)[column..][..columns.len()].copy_from_slice(&from.row(at)[columns.clone()]);
+        let to = &mut to.row_mut(row + at)[column..][..columns.len()];
+        to.iter_mut().zip(&from.row(at)[columns.clone()]).for_each(|(to, from)| *to += from);
     }
-}
-
-fn scaled(mut table: Matrix, by: f32) -> Matrix {
-    table.data_mut().iter_mut().for_each(|value| *value *= by);
-    table
 }
 
 #[cfg(test)]
@@ -106,8 +90,9 @@ mod tests {
                 parameters
             };
             let (first, second) = (random(1), random(2));
-            let pair = first.pair(&second);
-            for (name, (table, shape)) in pair.as_ref().zip(Tables::<Shape>::of(&config, 40).paired()) {
+            let shapes = Tables::<Shape>::of(&config, 40);
+            let pair = first.pair(&second, shapes);
+            for (name, (table, shape)) in pair.as_ref().zip(shapes.paired()) {
                 assert_eq!((table.rows(), table.cols()), (shape.rows, shape.cols), "{name}");
             }
             let history: [ItemId; 3] = [2, 17, 39];

@@ -123,6 +123,22 @@ impl<T> IntoIterator for Tables<T> {
     }
 }
 
+/// How the tables of two networks become that of both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Joint {
+    /// Columns beside columns.
+    Beside,
+    /// The same, each at half its size: inner products become means.
+    Halved,
+    /// The second below and to the right of the first.
+    Diagonal,
+    /// As a diagonal, or beside one another where they are biases, with the first halves of the columns of both, then the
+    /// second halves: means, then log-variances.
+    Halves,
+    /// The mean.
+    Mean,
+}
+
 /// The form of a learned table, before there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
@@ -136,19 +152,27 @@ pub struct Shape {
     pub moments: MomentKind,
     /// Which stream of random numbers it starts from; none for biases, which start at zero.
     pub stream: Option<u16>,
+    /// How it is joined with that of another network, where two become one.
+    pub joint: Joint,
 }
 
 impl Shape {
     fn of_items(n_items: usize, cols: usize, moments: MomentKind, stream: u16) -> Self {
-        Self { rows: n_items, cols, of_items: true, moments, stream: Some(stream) }
+        Self { rows: n_items, cols, of_items: true, moments, stream: Some(stream), joint: Joint::Beside }
     }
 
     fn layer(rows: usize, cols: usize, stream: u16) -> Self {
-        Self { rows, cols, of_items: false, moments: MomentKind::Full, stream: Some(stream) }
+        let moments = MomentKind::Full;
+        Self { rows, cols, of_items: false, moments, stream: Some(stream), joint: Joint::Diagonal }
     }
 
     fn bias(cols: usize) -> Self {
-        Self { rows: 1, cols, of_items: false, moments: MomentKind::Full, stream: None }
+        let moments = MomentKind::Full;
+        Self { rows: 1, cols, of_items: false, moments, stream: None, joint: Joint::Beside }
+    }
+
+    fn joined(self, joint: Joint) -> Self {
+        Self { joint, ..self }
     }
 
     /// Numbers in it.
@@ -185,10 +209,10 @@ impl Tables<Shape> {
             encoder: Shape::of_items(n_items, config.encoder_columns(), config.moments, 0),
             encoder_map: (rank > 0).then(|| Shape::layer(rank, hidden, 3)),
             hidden_bias: Shape::bias(hidden),
-            head: Shape::layer(hidden, 2 * latent, 1),
-            head_bias: Shape::bias(2 * latent),
-            items: Shape::of_items(n_items, latent, config.item_moments(), 2),
-            item_bias: config.item_bias.then(|| Shape::bias(n_items)),
+            head: Shape::layer(hidden, 2 * latent, 1).joined(Joint::Halves),
+            head_bias: Shape::bias(2 * latent).joined(Joint::Halves),
+            items: Shape::of_items(n_items, latent, config.item_moments(), 2).joined(Joint::Halved),
+            item_bias: config.item_bias.then(|| Shape::bias(n_items).joined(Joint::Mean)),
         }
     }
 

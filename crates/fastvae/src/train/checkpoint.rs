@@ -174,7 +174,7 @@ impl Training {
         Ok(run)
     }
 
-    fn shapes(&self) -> Tables<Shape> {
+    pub(super) fn shapes(&self) -> Tables<Shape> {
         Tables::<Shape>::of(&self.config, self.train.n_items())
     }
 }

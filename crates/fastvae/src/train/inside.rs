@@ -128,7 +128,7 @@ impl TrainingInternals for Training {
         }
         if is_pair && self.pair.is_none() {
             let first = self.best.as_ref().expect("what the first phase has chosen is kept for its pair");
-            self.pair = Some(first.pair(&self.state.parameters));
+            self.pair = Some(first.pair(&self.state.parameters, self.shapes()));
         }
         Ok(self.pair.as_ref().or(self.best.as_ref()).unwrap_or(&self.state.parameters))
     }
