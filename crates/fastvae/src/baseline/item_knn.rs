@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::by_item::ByItem;
-use crate::baseline::co_counts::CoCountRow;
+use crate::baseline::co_counts::{CoCountRow, Nearest};
 use crate::baseline::item_weights::ItemWeights;
 use crate::baseline::method::{Method, by_weight};
 use crate::data::{Interactions, ItemId};
@@ -82,7 +82,7 @@ impl ItemKnn {
         let by_item = ByItem::of(data);
         let values = weighted(data, &by_item, settings);
         let n_items = data.n_items();
-        let neighbours = |(row, best): &mut (CoCountRow, Vec<u64>), item: usize| -> Vec<(ItemId, f32)> {
+        let neighbours = |(row, nearest): &mut (CoCountRow, Nearest), item: usize| -> Vec<(ItemId, f32)> {
             row.clear(n_items);
             for at in by_item.offsets[item]..by_item.offsets[item + 1] {
                 let value = values[by_item.places[at]];
@@ -95,19 +95,7 @@ impl ItemKnn {
             // not neighbours.
             let others = row.touched.iter().filter(|&&other| other as usize != item);
             let likeness = others.map(|&other| (other, row.sums[other as usize]));
-            // Positive numbers are ordered as their bits are, and whole numbers are sorted faster than pairs: the most alike
-            // first, of equals the smaller item; then by item.
-            best.clear();
-            best.extend(
-                likeness.filter(|(_, sum)| *sum > 0.0).map(|(other, sum)| pack(sum.to_bits(), !other)),
-            );
-            if best.len() > settings.neighbours {
-                best.select_nth_unstable_by(settings.neighbours, |a, b| b.cmp(a));
-                best.truncate(settings.neighbours);
-            }
-            best.iter_mut().for_each(|key| *key = pack(!(*key as u32), (*key >> 32) as u32));
-            best.sort_unstable();
-            best.iter().map(|&key| ((key >> 32) as ItemId, f32::from_bits(key as u32))).collect()
+            nearest.of(likeness.filter(|(_, sum)| *sum > 0.0), settings.neighbours).collect()
         };
         let rows: Vec<Vec<(ItemId, f32)>> =
             (0..n_items).into_par_iter().map_init(Default::default, neighbours).collect();
@@ -121,11 +109,6 @@ impl ItemKnn {
     pub(crate) fn read(file: &TensorFile, n_items: usize) -> Result<Self> {
         Ok(Self::with(ItemWeights::read(file, ARRAYS, n_items)?))
     }
-}
-
-/// Ordered by `high`, then by `low`.
-fn pack(high: u32, low: u32) -> u64 {
-    (u64::from(high) << 32) | u64::from(low)
 }
 
 /// The weighted value of every interaction, beside [`Interactions::items`].

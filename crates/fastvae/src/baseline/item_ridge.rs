@@ -13,7 +13,7 @@ use fearless_simd::{Simd, dispatch};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::baseline::co_counts::{CoCountRow, CoCounts, item_value};
+use crate::baseline::co_counts::{CoCountRow, CoCounts, Nearest, item_value};
 use crate::baseline::inverse::invert;
 use crate::baseline::item_weights::ItemWeights;
 use crate::baseline::method::{Method, by_weight};
@@ -111,7 +111,7 @@ pub(crate) fn solve(counts: &CoCounts<'_>, neighbours: usize, penalties: &[f32])
         let part = first..n_items.min(first + n_part);
         let near: Vec<Vec<Neighbour>> = part
             .into_par_iter()
-            .map_init(CoCountRow::default, |row, item| nearest(counts, item as ItemId, neighbours, row))
+            .map_init(Default::default, |room, item| nearest(counts, item as ItemId, neighbours, room))
             .collect();
         let among = Among::of(counts, &near);
         for (values, &penalty) in values.iter_mut().zip(penalties) {
@@ -166,7 +166,7 @@ pub(crate) fn seconds_of_an_item(counts: &CoCounts<'_>, neighbours: usize) -> (f
     let near: Vec<Vec<Neighbour>> = (0..counts.n_items())
         .into_par_iter()
         .step_by(step)
-        .map_init(CoCountRow::default, |row, item| nearest(counts, item as ItemId, neighbours, row))
+        .map_init(Default::default, |room, item| nearest(counts, item as ItemId, neighbours, room))
         .collect();
     let rows = clock.elapsed().as_secs_f64();
     // What they have among themselves is left at zero: solving takes as long.
@@ -182,17 +182,18 @@ pub(crate) fn seconds_of_an_item(counts: &CoCounts<'_>, neighbours: usize) -> (f
 }
 
 /// The `n` items with the largest share of togetherness with `item`, ascending.
-fn nearest(counts: &CoCounts<'_>, item: ItemId, n: usize, row: &mut CoCountRow) -> Vec<Neighbour> {
+fn nearest(
+    counts: &CoCounts<'_>,
+    item: ItemId,
+    n: usize,
+    room: &mut (CoCountRow, Nearest),
+) -> Vec<Neighbour> {
+    let (row, nearest) = room;
     counts.row(item, row);
-    let likeness = |other: ItemId| row.sums[other as usize] / counts.own(other).sqrt();
-    let mut others: Vec<(f32, ItemId)> =
-        row.touched.iter().filter(|&&other| other != item).map(|&other| (likeness(other), other)).collect();
-    if others.len() > n {
-        others.select_nth_unstable_by(n, |a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        others.truncate(n);
-    }
-    others.sort_unstable_by_key(|&(_, other)| other);
-    others.into_iter().map(|(_, item)| Neighbour { item, together: row.sums[item as usize] }).collect()
+    let others = row.touched.iter().filter(|&&other| other != item);
+    let likeness = others.map(|&other| (other, row.sums[other as usize] / counts.own(other).sqrt()));
+    let near = nearest.of(likeness, n);
+    near.map(|(item, _)| Neighbour { item, together: row.sums[item as usize] }).collect()
 }
 
 /// What the neighbours of each item of a part have among themselves.
