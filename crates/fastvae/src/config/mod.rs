@@ -180,7 +180,7 @@ impl Config {
             hidden: 400,
             latent: 96,
             negatives: 500,
-            validation_users: 5000,
+            validation_users: 2500,
             pair: true,
             ..Self::default()
         }

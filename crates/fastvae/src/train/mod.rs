@@ -69,7 +69,7 @@ pub struct TrainOptions {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum Refit {
-    /// On all of the data, where the validation part that the run held out of them is more than 2 %.
+    /// On all of the data, where the validation part that the run held out of them is more than 2 %, or a pair was asked for.
     #[default]
     WhereItMatters,
     /// Not at all.
@@ -176,9 +176,10 @@ fn validation_users(config: &Config, n_users: usize) -> usize {
     }
 }
 
-/// Whether a part of so many interactions is too much to leave aside.
-fn matters(held_out: usize, data: &Interactions) -> bool {
-    held_out as f64 > LEFT_ASIDE * data.n_interactions() as f64
+/// Whether all is learned again where a part of so many interactions was held out: it is too much to leave aside, or there is to
+/// be a second network anyway.
+fn matters(config: &Config, held_out: usize, data: &Interactions) -> bool {
+    held_out as f64 > LEFT_ASIDE * data.n_interactions() as f64 || (config.pair && held_out > 0)
 }
 
 /// Trainings that choose together by validation parts of `n_users` each.
@@ -194,7 +195,9 @@ pub fn expected_trainings(config: &Config, data: &Interactions) -> usize {
         return 1;
     }
     match hold_out(data, validation_users(&config, data.n_users()), VALIDATION_SHARE, config.seed) {
-        Ok((_, part)) if matters(part.n_interactions(), data) => n_trials(&config, active(&part).len()) + 1,
+        Ok((_, part)) if matters(&config, part.n_interactions(), data) => {
+            n_trials(&config, active(&part).len()) + 1
+        }
         _ => 1,
     }
 }
@@ -274,7 +277,7 @@ impl Training {
                 ));
             }
             Refit::On(all) => Some(all),
-            Refit::WhereItMatters if matters(held_out, &data) => Some(Arc::clone(&data)),
+            Refit::WhereItMatters if matters(config, held_out, &data) => Some(Arc::clone(&data)),
             Refit::WhereItMatters | Refit::Never => None,
         };
         let threads = config.n_threads();
