@@ -141,28 +141,31 @@ impl MemoryPlan {
                 "encoder, item vectors, dense layers".to_string(),
             );
         }
-        if validates && config.pair {
-            add(
-                "both networks as one",
-                shapes.paired().into_iter().map(|(_, shape)| shape.bytes()).sum(),
-                "twice the parameters, at the end".to_string(),
-            );
-        }
         add("batch buffers", batch_bytes(config, n_users, n_items, n_interactions), batch_formula(config));
         add("proposal", proposal_bytes(config, n_items), proposal_formula(config));
         let linear = config.ridge.weight != Some(0.0);
+        let pair = match validates && config.pair {
+            true => shapes.paired().into_iter().map(|(_, shape)| shape.bytes()).sum(),
+            false => 0,
+        };
         let neighbours = config.ridge.neighbours_for(n_items);
+        let solving =
+            |neighbours, n_penalties| item_ridge::memory(n_items, n_interactions, neighbours, n_penalties);
+        let tried = grid(&config.ridge, n_items);
+        let n_penalties = tried.iter().map(|(_, penalties)| penalties.len()).max().unwrap_or_default();
+        let choosing = match linear {
+            true => tried.iter().map(|(neighbours, penalties)| solving(*neighbours, penalties.len())).sum(),
+            false => 0,
+        };
         if linear {
-            let tried = grid(&config.ridge, n_items);
-            let bytes = |(neighbours, penalties): &(usize, Vec<f32>)| {
-                item_ridge::memory(n_items, n_interactions, *neighbours, penalties.len())
-            };
-            let n_penalties = tried.iter().map(|(_, penalties)| penalties.len()).max().unwrap_or_default();
-            add(
-                "linear part",
-                tried.iter().map(bytes).sum(),
-                format!("{neighbours} weights for each item, tried with {n_penalties} penalties"),
-            );
+            let formula = format!("{neighbours} weights for each item, tried with {n_penalties} penalties");
+            add("linear part", choosing, formula);
+        }
+        // In the end the linear part is solved already.
+        let solved = if linear { ItemWeights::bytes_of(n_items, neighbours) } else { 0 };
+        if pair + solved > choosing {
+            let formula = "twice the parameters in the end, less what the linear part took before";
+            add("both networks as one", pair + solved - choosing, formula.to_string());
         }
         let threads = config.n_threads() as u64;
         add(

@@ -1,9 +1,9 @@
-//! The rules of CONTRIBUTING.md that a reader cannot see at a glance: where `unsafe` and explicit SIMD may stand, and that a
-//! module uses only modules above it in `lib.rs`.
+//! The rules of CONTRIBUTING.md that a reader cannot see at a glance: where `unsafe` and explicit SIMD may stand, that a
+//! module uses only modules above it in `lib.rs`, and that what documents name is there.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -166,4 +166,86 @@ fn a_module_uses_only_modules_above_it() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The project's documents, with the folder that each one's links start from.
+fn documents() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    paths.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| root.join(name)));
+    paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+#[test]
+fn links_of_documents_lead_to_files() {
+    let mut links = 0;
+    for (path, text) in documents() {
+        for (at, _) in text.match_indices("](") {
+            let link = text[at + 2..].split(')').next().unwrap();
+            let file = link.split('#').next().unwrap();
+            if file.is_empty() || file.contains("://") {
+                continue;
+            }
+            links += 1;
+            assert!(path.parent().unwrap().join(file).exists(), "{}: {link} is not there", path.display());
+        }
+    }
+    assert!(links > 50, "{links} links are too few to be all");
+}
+
+#[test]
+fn tests_that_the_theorems_name_exist() {
+    let documents = documents();
+    let (_, text) = documents.iter().find(|(path, _)| path.ends_with("docs/theorems.md")).unwrap();
+    let code: String = files().into_values().collect();
+    // A test's name is a sentence.
+    let is_test = |word: &&str| {
+        word.matches('_').count() >= 3 && !word.contains(|c: char| !c.is_alphanumeric() && c != '_')
+    };
+    let named: Vec<&str> = text.split('`').skip(1).step_by(2).filter(is_test).collect();
+    assert!(named.len() >= 10, "{named:?}");
+    for name in named {
+        assert!(code.contains(&format!("fn {name}(")), "there is no test {name}");
+    }
+}
+
+/// The decimal numbers of a text, as they are written, with what they are worth.
+fn decimals(text: &str) -> impl Iterator<Item = (&str, f64)> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_';
+    let words = text.split(move |c| !is_part(c)).map(|word| word.trim_end_matches('.'));
+    words.filter(|word| word.contains('.')).filter_map(|word| Some((word, word.parse().ok()?)))
+}
+
+#[test]
+fn numbers_of_the_reproduction_are_those_of_its_results() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (mut measured, mut folders) = (Vec::new(), vec![root.join("benchmarks/results")]);
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let kind = path.extension().and_then(|extension| extension.to_str());
+            match kind {
+                _ if path.is_dir() => folders.push(path),
+                Some("csv" | "md" | "json" | "jsonl") => {
+                    let text = fs::read_to_string(&path).unwrap();
+                    measured.extend(decimals(&text).map(|(_, value)| value));
+                }
+                _ => {}
+            }
+        }
+    }
+    let rounded = |digits: usize| -> BTreeSet<String> {
+        measured.iter().map(|value| format!("{value:.digits$}").trim_start_matches('0').to_string()).collect()
+    };
+    let rounded: BTreeMap<usize, BTreeSet<String>> =
+        (1..=4).map(|digits| (digits, rounded(digits))).collect();
+    let text = fs::read_to_string(root.join("docs/reproduction.md")).unwrap();
+    let mut checked = 0;
+    for (word, _) in decimals(&text) {
+        let digits = word.len() - word.find('.').unwrap() - 1;
+        let Some(results) = rounded.get(&digits) else { continue };
+        assert!(results.contains(word.trim_start_matches('0')), "{word} is in no committed result");
+        checked += 1;
+    }
+    assert!(checked > 100, "{checked} numbers are too few to be all");
 }

@@ -121,3 +121,40 @@ fn the_divergence_figure_is_drawn_once_and_then_remembered() {
     assert_eq!(place.output(&call), first);
     assert_eq!(run.metadata().unwrap().modified().unwrap(), before);
 }
+
+#[test]
+fn datasets_of_the_paper_are_taken_where_their_files_are() {
+    let place = Place::new();
+    // Every user has 15 of 30 items, so a 10-core is all of it; ratings and times as such files have them.
+    let rows = |separator: char| {
+        let mut text = ["user_id", "item_id", "rating", "timestamp"].join(&separator.to_string());
+        for user in 0..40 {
+            for item in (0..30).filter(|item| (user + item) % 2 == 0) {
+                text += &format!(
+                    "\nA{user}{separator}B{item}{separator}{}{separator}{}",
+                    1 + item % 5,
+                    1000 + user
+                );
+            }
+        }
+        text + "\n"
+    };
+    std::fs::create_dir(place.path("data")).unwrap();
+    std::fs::write(place.path("data").join("amazon.csv"), rows(',')).unwrap();
+    std::fs::write(place.path("data").join("netflix.tsv"), rows('\t')).unwrap();
+    let table1 = place.output(&["paper", "table1", "--quick", "--data", "data", "-o", "out"]);
+    assert!(table1.contains("Amazon") && table1.contains("Netflix"), "{table1}");
+    let statistics = std::fs::read_to_string(place.path("out").join("table1.csv")).unwrap();
+    assert!(
+        statistics.contains("amazon,40,30,600") && statistics.contains("netflix,40,30,600"),
+        "{statistics}"
+    );
+    place.output(&["paper", "table2", "--quick", "--data", "data", "-o", "out"]);
+    let numbers = std::fs::read_to_string(place.path("out").join("table2.csv")).unwrap();
+    for dataset in ["amazon", "netflix"] {
+        let lines = numbers.lines().filter(|line| line.starts_with(dataset)).count();
+        assert_eq!(lines, 9, "{numbers}");
+    }
+    let page = std::fs::read_to_string(place.path("out").join("table2.md")).unwrap();
+    assert!(page.contains("0.1404") && page.contains("0.3238"), "the paper's values: {page}");
+}

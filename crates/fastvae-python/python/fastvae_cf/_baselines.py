@@ -167,6 +167,7 @@ class _Pairwise(_Baseline):
 
     factors: int = 64
     epochs: int = 40
+    optimizer: str = "adam"
     learning_rate: float = 0.005
     regularization: float = 0.005
     batch: int = 4096
@@ -186,8 +187,11 @@ class BPR(_Pairwise):
         Length of the vectors.
     epochs
         Passes over the interactions.
+    optimizer
+        How vectors follow their gradients: ``"adam"``, or ``"sgd"`` as the methods were published, which wants ten times the
+        rate and small batches.
     learning_rate
-        Step size of Adam at the start; it falls in a straight line to nothing.
+        Step size at the start; it falls in a straight line to nothing.
     regularization
         Pull of the vectors of a pair to zero.
     batch

@@ -80,9 +80,12 @@ impl ItemRidgeSettings {
 pub(crate) fn memory(n_items: usize, n_interactions: usize, neighbours: usize, n_penalties: usize) -> u64 {
     let by_item = n_interactions * (size_of::<u32>() + size_of::<usize>());
     let edges = n_items.min(part_size(neighbours)) * neighbours;
-    let part = edges * (size_of::<Neighbour>() + 2 * size_of::<usize>() + size_of::<f32>() * neighbours / 2);
+    let of_edge = size_of::<Neighbour>() + size_of::<(u32, u32)>() + size_of::<usize>();
+    let part = edges * (of_edge + size_of::<f32>() * neighbours / 2);
     let columns = n_items * neighbours * (size_of::<ItemId>() + n_penalties * size_of::<f32>());
-    (columns + by_item + part) as u64 + n_penalties as u64 * ItemWeights::bytes_of(n_items, neighbours)
+    // The results are put together when the last part is given back.
+    let results = n_penalties as u64 * ItemWeights::bytes_of(n_items, neighbours);
+    (columns + by_item) as u64 + results.max(part as u64)
 }
 
 /// The items that are solved together.

@@ -38,7 +38,7 @@ mod wrmf;
 pub use ease::EaseSettings;
 pub use item_knn::{ItemKnnSettings, Weighting};
 pub use item_ridge::ItemRidgeSettings;
-pub use pairwise::PairwiseSettings;
+pub use pairwise::{PairwiseOptimizer, PairwiseSettings};
 pub use settings::{Kind, Settings};
 pub use wrmf::WrmfSettings;
 

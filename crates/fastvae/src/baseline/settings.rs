@@ -189,17 +189,28 @@ impl Settings {
         }
     }
 
-    /// Sets the seed, where the method draws random numbers.
-    pub fn set_seed(&mut self, to: u64) {
+    /// Those of a pairwise method.
+    pub fn pairwise_mut(&mut self) -> Option<&mut PairwiseSettings> {
         match self {
-            Self::Popularity | Self::ItemKnn(_) | Self::Ease(_) | Self::ItemRidge(_) => {}
-            Self::Wrmf(settings) => settings.seed = to,
             Self::Bpr(settings)
             | Self::Warp(settings)
             | Self::Aobpr(settings)
             | Self::Dns(settings)
             | Self::Pris(settings)
-            | Self::Sa(settings) => settings.seed = to,
+            | Self::Sa(settings) => Some(settings),
+            _ => None,
+        }
+    }
+
+    /// Sets the seed, where the method draws random numbers.
+    pub fn set_seed(&mut self, to: u64) {
+        match self {
+            Self::Wrmf(settings) => settings.seed = to,
+            other => {
+                if let Some(pairwise) = other.pairwise_mut() {
+                    pairwise.seed = to;
+                }
+            }
         }
     }
 

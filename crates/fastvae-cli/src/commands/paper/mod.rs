@@ -11,10 +11,12 @@ mod negatives;
 mod page;
 mod samplers;
 mod session;
+mod shapes;
 mod table1;
 mod table2;
 mod table3;
 mod time;
+mod tuning;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,7 +44,7 @@ Examples:
   fastvae paper fig-time
 
 DATA holds gowalla.mat and ml10m.mat (variable `data`, users x items), or splits of them as NAME.train.tsv.zst and \
-NAME.test.tsv.zst; amazon and netflix are taken where they are there. fig-time and table3 need no data.
+NAME.test.tsv.zst; amazon and netflix are taken where they are there. fig-time, table3 and shapes need no data.
 Each part writes a plot (.svg, .png), its numbers (.csv) and a page (.md) that says which findings hold. Started \
 again with the same DIR, it goes on where it stopped. Several processes may work in one DIR: each takes up what no \
 other works on. Models train on a GPU where there is one.")]
@@ -91,12 +93,14 @@ enum Part {
     FigNegatives,
     /// Quality by the number of codewords
     FigClusters,
+    /// Time and memory on catalogues of the shape of Amazon and Netflix
+    Shapes,
     /// All of them
     All,
 }
 
 impl Part {
-    const EACH: [Self; 8] = [
+    const EACH: [Self; 9] = [
         Self::Table1,
         Self::Table2,
         Self::Table3,
@@ -105,6 +109,7 @@ impl Part {
         Self::FigTime,
         Self::FigNegatives,
         Self::FigClusters,
+        Self::Shapes,
     ];
 
     fn page(self, session: &Session) -> Result<Page> {
@@ -117,6 +122,7 @@ impl Part {
             Self::FigTime => time::page(session),
             Self::FigNegatives => negatives::page(session),
             Self::FigClusters => clusters::page(session),
+            Self::Shapes => shapes::page(session),
             Self::All => unreachable!("all is taken apart into its parts"),
         }
     }

@@ -14,7 +14,7 @@
 //! | `sa` | uniform | softmax of s_j |
 //!
 //! Steps take a batch of pairs: gradients first, from vectors that stand still, then each touched row moves once, by
-//! Adam. No order of threads shows in the result.
+//! Adam or as its gradient is. No order of threads shows in the result.
 
 mod aobpr;
 mod bpr;
@@ -33,7 +33,19 @@ use crate::error::{Error, Result};
 use crate::math::simd::{dot_in, prefetch};
 use crate::math::{Matrix, Purpose, Stream, simd};
 
-use step::{Adam, Trainer};
+use step::{Mover, Trainer};
+
+/// How a row follows its gradient.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum PairwiseOptimizer {
+    /// By Adam's moments.
+    #[default]
+    Adam,
+    /// As it is, as the methods were published: rates are ten times Adam's, and batches small.
+    Sgd,
+}
 
 /// Settings of the pairwise methods. Those that a method does not have are absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,7 +55,10 @@ pub struct PairwiseSettings {
     pub factors: usize,
     /// Passes over the interactions.
     pub epochs: usize,
-    /// Step size of Adam at the start; it falls in a straight line to nothing.
+    /// How rows follow their gradients.
+    #[serde(default)]
+    pub optimizer: PairwiseOptimizer,
+    /// Step size at the start; it falls in a straight line to nothing.
     pub learning_rate: f32,
     /// Pull of the vectors of a pair to zero.
     pub regularization: f32,
@@ -70,6 +85,7 @@ impl PairwiseSettings {
         let common = Self {
             factors: 64,
             epochs: 40,
+            optimizer: PairwiseOptimizer::Adam,
             learning_rate: 0.005,
             regularization: 0.005,
             batch: 4096,
@@ -291,8 +307,8 @@ fn run(
         let mut total = 0.0;
         for batch in order.chunks_mut(settings.batch) {
             let left = 1.0 - trainer.n_steps() as f32 / n_steps;
-            let adam = Adam::at(settings.learning_rate * left, trainer.n_steps());
-            total += trainer.step(&negatives, batch, epoch as u32, &adam);
+            let mover = Mover::at(settings.optimizer, settings.learning_rate * left, trainer.n_steps());
+            total += trainer.step(&negatives, batch, epoch as u32, &mover);
         }
         let mean = total / order.len() as f64;
         if !mean.is_finite() {

@@ -3,7 +3,7 @@
 use fearless_simd::{dispatch, f32x16, prelude::*};
 use rayon::prelude::*;
 
-use super::{Negatives, Pair, PairwiseSettings, Pulls};
+use super::{Negatives, Pair, PairwiseOptimizer, PairwiseSettings, Pulls};
 use crate::data::{Interactions, ItemId, UserId};
 use crate::math::matrix::LANES;
 use crate::math::simd::{axpy_in, fill_normals, level, prefetch};
@@ -18,25 +18,30 @@ const AHEAD: usize = 8;
 const BETA1: f32 = 0.9;
 const BETA2: f32 = 0.999;
 
-/// The scalars of one step of Adam.
-pub(super) struct Adam {
-    rate: f32,
-    second_scale: f32,
+/// What moves a row in one step.
+pub(super) enum Mover {
+    /// The scalars of Adam.
+    Adam { rate: f32, second_scale: f32 },
+    /// The gradient alone.
+    Plain { rate: f32 },
 }
 
-impl Adam {
-    /// Step `step`, counted from 0, at this learning rate.
-    pub(super) fn at(learning_rate: f32, step: u64) -> Self {
+impl Mover {
+    /// For step `step`, counted from 0, at this learning rate.
+    pub(super) fn at(optimizer: PairwiseOptimizer, learning_rate: f32, step: u64) -> Self {
         let correction = |beta: f32| 1.0 - f64::from(beta).powi((step + 1).min(1 << 30) as i32);
-        Self {
-            rate: (f64::from(learning_rate) / correction(BETA1)) as f32,
-            second_scale: (1.0 / correction(BETA2).sqrt()) as f32,
+        match optimizer {
+            PairwiseOptimizer::Sgd => Self::Plain { rate: learning_rate },
+            PairwiseOptimizer::Adam => Self::Adam {
+                rate: (f64::from(learning_rate) / correction(BETA1)) as f32,
+                second_scale: (1.0 / correction(BETA2).sqrt()) as f32,
+            },
         }
     }
 
     /// Moves one padded row.
     #[inline(always)]
-    fn row<S: Simd>(
+    pub(super) fn row<S: Simd>(
         &self,
         simd: S,
         row: &mut [f32],
@@ -44,6 +49,10 @@ impl Adam {
         second: &mut [f32],
         gradient: &[f32],
     ) {
+        let (rate, second_scale) = match *self {
+            Self::Adam { rate, second_scale } => (rate, second_scale),
+            Self::Plain { rate } => return axpy_in(simd, -rate, gradient, row),
+        };
         let lanes = row
             .chunks_exact_mut(LANES)
             .zip(first.chunks_exact_mut(LANES))
@@ -55,8 +64,8 @@ impl Adam {
             let m = (g - m).mul_add(f32x16::splat(simd, 1.0 - BETA1), m);
             let v = f32x16::from_slice(simd, second) * BETA2;
             let v = (g * g).mul_add(f32x16::splat(simd, 1.0 - BETA2), v);
-            let scale = v.sqrt().mul_add(f32x16::splat(simd, self.second_scale), f32x16::splat(simd, 1e-8));
-            (f32x16::from_slice(simd, row) - m * self.rate / scale).store_slice(row);
+            let scale = v.sqrt().mul_add(f32x16::splat(simd, second_scale), f32x16::splat(simd, 1e-8));
+            (f32x16::from_slice(simd, row) - m * rate / scale).store_slice(row);
             m.store_slice(first);
             v.store_slice(second);
         }
@@ -123,7 +132,7 @@ impl<'a> Trainer<'a> {
         negatives: &impl Negatives,
         batch: &mut [u32],
         epoch: u32,
-        adam: &Adam,
+        mover: &Mover,
     ) -> f64 {
         // Interactions ascend with their users: a user's pairs follow one another, near in memory.
         batch.sort_unstable();
@@ -145,7 +154,7 @@ impl<'a> Trainer<'a> {
             entries.sort_by_key(|entry| entry.row);
             entries
         };
-        update(&mut self.items, &mut self.item_moments, users, regularization, adam, of_part);
+        update(&mut self.items, &mut self.item_moments, users, regularization, mover, of_part);
         let per_part = part_rows(self.users.rows());
         let owners = &self.owners;
         let of_part = |part: usize| -> Vec<Entry> {
@@ -159,7 +168,7 @@ impl<'a> Trainer<'a> {
             };
             (begin..end).map(entry).collect()
         };
-        update(&mut self.users, &mut self.user_moments, &gradients, regularization, adam, of_part);
+        update(&mut self.users, &mut self.user_moments, &gradients, regularization, mover, of_part);
         self.n_steps += 1;
         chunks.iter().map(|(loss, _)| loss).sum()
     }
@@ -219,7 +228,7 @@ fn update(
     moments: &mut Moments,
     source: &Matrix,
     regularization: f32,
-    adam: &Adam,
+    mover: &Mover,
     of_part: impl Fn(usize) -> Vec<Entry> + Sync,
 ) {
     let (per_part, stride) = (part_rows(table.rows()), table.stride());
@@ -232,7 +241,7 @@ fn update(
         .for_each(|(part, ((rows, first), second))| {
             let entries = of_part(part);
             let rows = Rows { table: rows, first, second, start: part * per_part, stride };
-            dispatch!(level(), simd => rows.update(simd, &entries, source, regularization, adam));
+            dispatch!(level(), simd => rows.update(simd, &entries, source, regularization, mover));
         });
 }
 
@@ -248,7 +257,14 @@ struct Rows<'a> {
 
 impl Rows<'_> {
     #[inline(always)]
-    fn update<S: Simd>(self, simd: S, entries: &[Entry], source: &Matrix, regularization: f32, adam: &Adam) {
+    fn update<S: Simd>(
+        self,
+        simd: S,
+        entries: &[Entry],
+        source: &Matrix,
+        regularization: f32,
+        mover: &Mover,
+    ) {
         let stride = self.stride;
         let mut gradient = vec![0.0; stride];
         let mut done = 0;
@@ -270,7 +286,7 @@ impl Rows<'_> {
             }
             axpy_in(simd, regularization * share, row, &mut gradient);
             let (first, second) = (&mut self.first[place..][..stride], &mut self.second[place..][..stride]);
-            adam.row(simd, row, first, second, &gradient);
+            mover.row(simd, row, first, second, &gradient);
         }
     }
 }
