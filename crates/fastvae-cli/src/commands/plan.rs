@@ -145,6 +145,8 @@ struct OfPreset {
     preset: Preset,
     hidden: usize,
     latent: usize,
+    /// Whether there are two networks of that size.
+    pair: bool,
     epochs: usize,
     peak_bytes: u64,
     /// Of all epochs of all trainings and the linear part, on this machine.
@@ -165,8 +167,8 @@ fn of_presets(data: &Arc<Interactions>, timed: bool) -> Result<Vec<OfPreset>> {
             false => None,
         };
         let peak_bytes = MemoryPlan::of(&config, n_users, n_items, data.n_interactions()).peak_bytes();
-        let Config { hidden, latent, epochs, .. } = config;
-        Ok(OfPreset { preset, hidden, latent, epochs, peak_bytes, seconds })
+        let Config { hidden, latent, pair, epochs, .. } = config;
+        Ok(OfPreset { preset, hidden, latent, pair, epochs, peak_bytes, seconds })
     };
     [Preset::Quick, Preset::Default, Preset::Best].into_iter().map(of).collect()
 }
@@ -180,7 +182,10 @@ fn presets_text(presets: &[OfPreset]) -> String {
     for of in presets {
         table.add_row([
             &of.preset.to_string(),
-            &format!("{}-{}", of.hidden, of.latent),
+            &match of.pair {
+                true => format!("2 x {}-{}", of.hidden, of.latent),
+                false => format!("{}-{}", of.hidden, of.latent),
+            },
             &of.epochs.to_string(),
             &bytes(of.peak_bytes),
             &of.seconds.map(seconds).unwrap_or_default(),
