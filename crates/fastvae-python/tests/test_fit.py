@@ -82,7 +82,7 @@ def test_models_know_what_they_have_learned_from(parts: Any) -> None:
     assert shares[None] == 1 or shares[False] >= 0.98
     both = fastvae.FastVAE(**SMALL | {"epochs": 10}).fit(train, validation=test, show_progress=False, refit=True)
     assert both.description_["learned"] | {"epochs": 0} == {
-        "interactions": train.nnz + test.nnz, "of": train.nnz + test.nnz, "epochs": 0, "refit": True
+        "interactions": train.nnz + test.nnz, "of": train.nnz + test.nnz, "epochs": 0, "refit": True, "pair": False
     }
     assert both._users().nnz == train.nnz + test.nnz
     plain = fastvae.FastVAE(**SMALL | {"epochs": 2}, patience=0).fit(train, show_progress=False, refit=True)
