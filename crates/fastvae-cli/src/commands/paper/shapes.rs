@@ -64,8 +64,8 @@ pub fn page(session: &Session) -> Result<Page> {
         title: "Catalogues of the shape of Amazon and Netflix",
         method: format!(
             "Generated data with the users, items and interactions of the paper's table 1 and its number of negatives{}; {} \
-             threads, the second of two epochs, with its refresh of the index. Accuracy cannot be compared: the real files \
-             are not at hand.",
+             threads, the second of two epochs, with its refresh of the index. Planned is what a training from a text file \
+             takes, reading included. Accuracy cannot be compared: the real files are not at hand.",
             session.effort.choose(String::new(), format!(", of {QUICK_SHARE} times fewer users")),
             rayon::current_num_threads()
         ),
