@@ -99,7 +99,7 @@ pub mod recommend {
 /// A look into a run, and what every end of one goes through.
 pub mod train {
     pub use crate::train::blend::estimated_seconds;
-    pub use crate::train::expected_trainings;
     pub use crate::train::finish::fit_with;
     pub use crate::train::inside::{Phase, TrainingInternals, VALIDATION_METRIC};
+    pub use crate::train::parts::expected_trainings;
 }

@@ -133,8 +133,8 @@ pub(crate) struct Nearest {
 }
 
 impl Nearest {
-    /// The `n` of some items that are most alike, ascending, each with its likeness, which is positive; of equals the smaller
-    /// item.
+    /// The `n` of some items that are most alike, ascending, each with its likeness; of equals the smaller item. Those whose
+    /// likeness is not above zero are left out.
     pub(crate) fn of(
         &mut self,
         likeness: impl Iterator<Item = (ItemId, f32)>,
@@ -143,6 +143,7 @@ impl Nearest {
         let pack = |high: u32, low: u32| (u64::from(high) << 32) | u64::from(low);
         // Positive numbers are ordered as their bits are, and whole numbers are sorted in half the time of pairs.
         self.keys.clear();
+        let likeness = likeness.filter(|(_, likeness)| *likeness > 0.0);
         self.keys.extend(likeness.map(|(item, likeness)| pack(likeness.to_bits(), !item)));
         if self.keys.len() > n {
             self.keys.select_nth_unstable_by(n, |a, b| b.cmp(a));

@@ -95,7 +95,7 @@ impl ItemKnn {
             // not neighbours.
             let others = row.touched.iter().filter(|&&other| other as usize != item);
             let likeness = others.map(|&other| (other, row.sums[other as usize]));
-            nearest.of(likeness.filter(|(_, sum)| *sum > 0.0), settings.neighbours).collect()
+            nearest.of(likeness, settings.neighbours).collect()
         };
         let rows: Vec<Vec<(ItemId, f32)>> =
             (0..n_items).into_par_iter().map_init(Default::default, neighbours).collect();

@@ -130,14 +130,14 @@ impl TrainingInternals for Training {
             let first = self.best.as_ref().expect("what the first phase has chosen is kept for its pair");
             self.pair = Some(first.pair(&self.state.parameters, self.shapes()));
         }
-        Ok(self.pair.as_ref().or(self.best.as_ref()).unwrap_or(&self.state.parameters))
+        Ok(self.kept())
     }
 
     fn with_parameters<T: Send>(&mut self, work: impl FnOnce(Network<'_>) -> T + Send) -> Result<T> {
         let activation = self.config.activation;
         self.parameters()?;
-        let parameters = self.pair.as_ref().or(self.best.as_ref()).unwrap_or(&self.state.parameters);
-        Ok(self.pool.install(|| work(parameters.network(activation))))
+        let network = self.kept().network(activation);
+        Ok(self.pool.install(|| work(network)))
     }
 
     fn latest_parameters(&mut self) -> Result<&Parameters> {

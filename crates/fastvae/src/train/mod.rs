@@ -11,7 +11,9 @@ mod checkpoint;
 mod diagnostics;
 pub(crate) mod finish;
 pub(crate) mod inside;
+pub(crate) mod parts;
 mod record;
+mod trial;
 
 pub(crate) use inside::{Phase, TrainingInternals, VALIDATION_METRIC};
 
@@ -27,8 +29,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{self, Backend, Part, RunState, StepContext, StepReport};
-use crate::config::{Activation, Config};
-use crate::data::split::hold_out;
+use crate::config::Config;
 use crate::data::{Interactions, UserId};
 use crate::error::{Error, Result};
 use crate::eval::{Estimate, Evaluation, Metric, evaluate, evaluate_lists};
@@ -39,19 +40,11 @@ use crate::network::Parameters;
 use crate::resources;
 
 use blend::{Chosen, Solved, Trained};
+use parts::{active, check_data, check_part, learns_again, n_trials};
+use trial::Trial;
 
-/// Users that are validated on in data of fewer than [`MANY_USERS`], where everything is learned again from all of them.
-const ENOUGH_USERS: usize = 2000;
-const MANY_USERS: usize = 20_000;
-/// Trainings on different parts that choose together, at most, where one has fewer than [`ENOUGH_USERS`] to choose by.
-const MOST_TRIALS: usize = 8;
 /// What is added to the seed for the second network of a pair; that of a trial adds less.
 const SECOND_SEED: u64 = 1 << 48;
-/// Share of a validation user's items that is held out.
-const VALIDATION_SHARE: f64 = 0.2;
-/// Share of the interactions that a validation part may keep from the model.
-const LEFT_ASIDE: f64 = 0.02;
-
 /// What a run is told beside its settings.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -167,72 +160,6 @@ pub struct BestEpoch {
     pub value: f64,
 }
 
-/// Users that a validation part is held out of, where they have enough items.
-fn validation_users(config: &Config, n_users: usize) -> usize {
-    match config.validation_users {
-        0 if n_users < MANY_USERS => ENOUGH_USERS,
-        0 => ENOUGH_USERS / 2,
-        given => given,
-    }
-}
-
-/// Whether all is learned again where a part of so many interactions was held out: it is too much to leave aside, or there is to
-/// be a second network anyway.
-fn matters(config: &Config, held_out: usize, data: &Interactions) -> bool {
-    held_out as f64 > LEFT_ASIDE * data.n_interactions() as f64 || (config.pair && held_out > 0)
-}
-
-/// Trainings that choose together by validation parts of `n_users` each.
-fn n_trials(config: &Config, n_users: usize) -> usize {
-    if config.ridge.weight.is_some() { 1 } else { ENOUGH_USERS.div_ceil(n_users.max(1)).min(MOST_TRIALS) }
-}
-
-/// Trainings of a run that is given no validation part, each of all its epochs: those that choose, and where it matters one on
-/// everything.
-pub fn expected_trainings(config: &Config, data: &Interactions) -> usize {
-    let config = config.for_data(data.n_users(), data.n_items());
-    if config.patience == 0 {
-        return 1;
-    }
-    match hold_out(data, validation_users(&config, data.n_users()), VALIDATION_SHARE, config.seed) {
-        Ok((_, part)) if matters(&config, part.n_interactions(), data) => {
-            n_trials(&config, active(&part).len()) + 1
-        }
-        _ => 1,
-    }
-}
-
-/// Refuses data that nothing can be learned from.
-fn check_data(data: &Interactions) -> Result<()> {
-    let (interactions, items) = (data.n_interactions(), data.n_items());
-    if interactions == 0 || items < 2 {
-        return Err(Error::data(
-            format!("{interactions} interactions with {items} items are nothing to learn from"),
-            "give more data, or a lower --k-core or --min-rating",
-        ));
-    }
-    Ok(())
-}
-
-/// Refuses a part that is of other users or items than `data`.
-fn check_part(data: &Interactions, part: &Interactions) -> Result<()> {
-    let (of_data, of_part) = ((data.n_users(), data.n_items()), (part.n_users(), part.n_items()));
-    if of_data == of_part && part.n_interactions() > 0 {
-        return Ok(());
-    }
-    Err(Error::data(
-        format!(
-            "the validation part has {} interactions of {} x {} users and items, the data is {} x {}",
-            part.n_interactions(),
-            of_part.0,
-            of_part.1,
-            of_data.0,
-            of_data.1
-        ),
-        "give held-out interactions of the same users and items",
-    ))
-}
-
 impl Training {
     /// A run that has not begun. With `patience` above 0 and no validation part given, a small one is held out of a copy of
     /// `data`; else the data itself is trained on, and several runs may share one.
@@ -253,8 +180,7 @@ impl Training {
             }
             None if config.patience == 0 => (Arc::clone(&data), None, 0),
             None => {
-                let n_users = validation_users(config, data.n_users());
-                match hold_out(&data, n_users, VALIDATION_SHARE, config.seed) {
+                match parts::held_out(config, &data) {
                     Ok((train, part)) => {
                         let held_out = part.n_interactions();
                         (Arc::new(train), Some(Arc::new(part)), held_out)
@@ -277,7 +203,7 @@ impl Training {
                 ));
             }
             Refit::On(all) => Some(all),
-            Refit::WhereItMatters if matters(config, held_out, &data) => Some(Arc::clone(&data)),
+            Refit::WhereItMatters if learns_again(config, held_out, &data) => Some(Arc::clone(&data)),
             Refit::WhereItMatters | Refit::Never => None,
         };
         let threads = config.n_threads();
@@ -516,10 +442,9 @@ impl Training {
     /// Data of so few users are learned from in seconds, so nobody is told of their steps, and a run that is interrupted
     /// meanwhile does them again.
     fn trials(&self, part: &Interactions) -> Result<Vec<Trial>> {
-        let n_users = active(part).len();
         let again = matches!(&self.refit, Some(all) if Arc::ptr_eq(all, &self.data));
         let n = match again && !Arc::ptr_eq(&self.train, &self.data) {
-            true => n_trials(&self.config, n_users),
+            true => n_trials(&self.config, part, &self.data),
             false => 1,
         };
         let seeds = (1..n as u64).map(|trial| self.config.seed.wrapping_add(trial << 32));
@@ -538,6 +463,11 @@ impl Training {
     /// What stands beside the network or in its place, once that was chosen; None where the network stands alone.
     pub fn blend(&self) -> Option<&Blend> {
         self.progress.blend.as_ref()?.blend.as_ref()
+    }
+
+    /// What scores in the end, as far as it is here: of both phases, of the best validation, or of now.
+    fn kept(&self) -> &Parameters {
+        self.pair.as_ref().or(self.best.as_ref()).unwrap_or(&self.state.parameters)
     }
 
     /// Whether the networks of both phases are there, and stay.
@@ -713,36 +643,4 @@ impl Training {
         let data = data.unwrap_or(&self.train);
         Ok(pool.install(|| diagnostics::diagnose(config, state, data, users, epoch)))
     }
-}
-
-/// What a training on another part has chosen.
-struct Trial {
-    parameters: Parameters,
-    train: Arc<Interactions>,
-    part: Arc<Interactions>,
-    epoch: usize,
-}
-
-impl Trial {
-    fn run(data: &Arc<Interactions>, config: &Config) -> Result<Self> {
-        let options = TrainOptions { refit: Refit::Never, ..TrainOptions::default() };
-        let mut run = Training::new(Arc::clone(data), config, options)?;
-        while !run.has_all_epochs() {
-            run.advance()?;
-        }
-        run.parameters()?;
-        let epoch = run.progress.best.map_or(run.progress.epoch, |best| best.epoch);
-        let Training { best, state, train, validation, .. } = run;
-        let part = validation.expect("a part was held out, as of the run that this one is like");
-        Ok(Self { parameters: best.unwrap_or(state.parameters), train, part, epoch })
-    }
-
-    fn trained(&self, activation: Activation) -> Trained<'_> {
-        Trained { network: self.parameters.network(activation), train: &self.train, part: &self.part }
-    }
-}
-
-/// The users with interactions.
-fn active(data: &Interactions) -> Vec<UserId> {
-    (0..data.n_users() as UserId).filter(|&user| !data.row(user as usize).items.is_empty()).collect()
 }
